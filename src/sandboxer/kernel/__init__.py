@@ -1,1 +1,1 @@
-"""Errors, ids, clock and durations: the words every package shares. No I/O, no third party."""
+"""Holds what every package shares: errors, ids, clocks, budgets. It uses no third-party library."""

@@ -31,7 +31,7 @@ _Found = Sequence[str] | OSError | UnicodeError
 
 
 class TooManyLookups(Exception):
-    """Whoever asks has as many under way as anybody may."""
+    """The caller has as many look-ups under way as one caller may have."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,9 @@ class Lookups:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"names of {self.name}")
 
     async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
-        """Raises OSError (gaierror) or UnicodeError if it has none, TooManyLookups."""
+        """Returns the addresses of a name. Raises OSError (gaierror) or UnicodeError if it has none,
+        TooManyLookups.
+        """
         under_way = self._under_way.get(host)
         if under_way is None:
             await self._take_turn(owner)
@@ -103,7 +105,9 @@ class Lookups:
 
 
 def _look_up(host: str) -> _Found:
-    """What went wrong is given back, not raised: perhaps nobody waits for it any more."""
+    """Resolves a name in a thread. Returns what went wrong instead of raising it: the caller may have
+    given up.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -125,7 +129,7 @@ _NOT_PUBLIC = tuple(
 
 
 def permitted(address: Address, *, allow_private: bool) -> bool:
-    """May this very address be connected to?"""
+    """Says whether a tenant may connect to this address."""
     mapped = getattr(address, "ipv4_mapped", None)
     if mapped is not None:
         address = mapped
@@ -159,7 +163,7 @@ class OwnAddresses:
         self._asked = 0
 
     def has(self, address: str) -> bool:
-        """True, too, if the kernel gives no plain answer."""
+        """Says whether an address is this host's own. True, too, if the kernel gives no clear answer."""
         try:
             return self._ask(address) != _UNICAST
         except OSError as error:
@@ -172,7 +176,7 @@ class OwnAddresses:
             self._socket = None
 
     def _ask(self, address: str) -> int:
-        """The kind of the route to it."""
+        """Asks the kernel for the kind of the route to an address."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)
             # Its answer is there when the question has been asked; this is for a kernel that has none.
@@ -213,7 +217,9 @@ class Verdict(Enum):
 
 
 class DialJudge:
-    """`allow_private` is for an operator's own use: then private addresses and this host may be dialled."""
+    """Decides which addresses may be dialled. With `allow_private`, private addresses and this host are
+    allowed too; that is for an operator's own use.
+    """
 
     def __init__(self, *, allow_private: bool = False, never: Sequence[Network] = ()) -> None:
         self._allow_private = allow_private

@@ -1,4 +1,4 @@
-"""What tenants can make this host hold and do: bytes, places and seconds of work, for each and for all.
+"""Limits what tenants can make this host hold and do: bytes, slots and seconds of work, each and together.
 
 Whatever is held on a tenant's behalf beyond 64 KiB (a body, kept output, an answer, a slot) is taken from one
 `Budget`, for the account at the root of the caller's ancestry and for the host, and given back when the block
@@ -35,7 +35,7 @@ class BudgetBounds:
 
 
 class Counters(Protocol):
-    """Named sums. Each call is one step that nobody can come between."""
+    """Keeps named sums. Each call is atomic."""
 
     def take(self, name: str, amount: int, most: int) -> bool:
         """Add to the sum, unless it would pass `most`."""
@@ -47,7 +47,7 @@ class Counters(Protocol):
 
 
 class LocalCounters:
-    """Sums of one process with one event loop."""
+    """Keeps the sums in the memory of one process with one event loop."""
 
     def __init__(self) -> None:
         self._sums: dict[str, int] = {}
@@ -84,7 +84,7 @@ class Budget:
         self.turns = turns or Turns()
 
     def lease(self, account: str) -> Lease:
-        """Nothing at first; use it as a context manager, and let it grow."""
+        """Returns a lease that holds nothing yet. Use it as a context manager and let it grow."""
         return Lease(self, account)
 
     def held(self, account: str | None = None) -> int:
@@ -92,7 +92,9 @@ class Budget:
 
     @contextmanager
     def slot(self, kind: str, account: str, *, per_account: int, in_all: int) -> Iterator[None]:
-        """One of few places for work of this kind. Raises OverBudget, NoCapacity: it does not wait."""
+        """Holds one of a few slots for work of this kind while inside. Raises OverBudget or NoCapacity
+        instead of waiting.
+        """
         mine, all_ = f"slot:{kind}:{account}", f"slot:{kind}"
         if not self._counters.take(mine, 1, per_account):
             raise OverBudget(
@@ -111,7 +113,9 @@ class Budget:
             self._counters.give_back(mine, 1)
 
     def try_take(self, account: str, amount: int) -> str | None:
-        """None: it is taken. Else whose bound is in the way."""
+        """Reserves bytes for an account. Returns None on success, otherwise the account or host whose
+        limit was reached.
+        """
         name = f"account:{account}"
         if not self._counters.take(name, amount, self.bounds.account_bytes):
             return account
@@ -140,7 +144,7 @@ class Budget:
 
 
 class Lease:
-    """Bytes that one request or one piece of work holds; all of them are given back at its end."""
+    """Counts the bytes that one request or piece of work holds. All of them are given back when it ends."""
 
     __slots__ = ("_account", "_budget", "_is_over", "_turn", "held", "wanted")
 
@@ -165,24 +169,30 @@ class Lease:
         return self._account
 
     async def is_for(self, account: str) -> None:
-        """The account that asks is known now; nothing was taken before. Waits for its turn on the loop."""
+        """Charges the lease to this account from now on, and waits for its turn on the event loop.
+        Nothing may be held yet.
+        """
         self._account = self._turn = account
         await self._budget.turns.admit(account)
 
     async def is_from(self, address: str) -> None:
-        """Nobody says who asks: all from one address share a turn on the loop, which is waited for."""
+        """Charges an anonymous request to its address, and waits for the turn on the event loop that all
+        from there share.
+        """
         self._turn = f"address:{address}"
         await self._budget.turns.admit(self._turn)
 
     async def metered(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives; the time that it takes of the loop is the account's."""
+        """Awaits `work` and charges the loop time it takes to the account."""
         return await Metered(work, self._spent_on_loop)
 
     def _spent_on_loop(self, seconds: float) -> None:
         self._budget.turns.spend(self._turn, seconds, time.monotonic())
 
     async def grow(self, amount: int) -> None:
-        """Hold so many bytes more. Waits a little for others. Raises OverBudget (429), NoCapacity (503)."""
+        """Holds so many bytes more. Waits a moment for others to give some back. Raises OverBudget (429),
+        NoCapacity (503).
+        """
         bound_by = self._take(amount)
         if bound_by is None:
             return
@@ -194,16 +204,18 @@ class Lease:
             bound_by = self._take(amount)
 
     def grow_at_once(self, amount: int) -> None:
-        """The same for those who cannot wait."""
+        """Does the same as `grow` without waiting."""
         if (bound_by := self._take(amount)) is not None:
             raise self._budget.refusal(bound_by, amount)
 
     async def work(self, size: int, act: Callable[[], T]) -> T:
-        """What `act` gives: at once if it is about little, else in the account's queue. Raises OverBudget."""
+        """Returns the result of `act`, called at once if it handles little data and in the account's
+        queue otherwise. Raises OverBudget.
+        """
         return act() if size <= SMALL else await self._budget.queues.run(self.account, act)
 
     async def in_turn(self, took_s: float, sent: int = 0) -> None:
-        """Others have their turn after a slice on the loop that took so long and sends so many bytes."""
+        """Lets others have the loop after a slice that took so long and sends so many bytes."""
         await self._budget.turns.take(self._turn, took_s, sent)
 
     def shrink(self, amount: int) -> None:
@@ -234,5 +246,5 @@ class Lease:
 
     @staticmethod
     def _due(wanted: int) -> int:
-        """In steps, so that a stream of small pieces is not counted piece by piece."""
+        """Rounds up to steps, so that a stream of small pieces does not update the sums for each piece."""
         return 0 if wanted <= SMALL else -(-wanted // SMALL) * SMALL

@@ -41,14 +41,14 @@ MAX_DURATION = timedelta(days=3660)
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The present moment, always in UTC."""
+        """Returns the present moment, always in UTC."""
 
     async def sleep(self, delay: timedelta) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the host's clocks say at one moment."""
+    """Holds what the host's clocks say at one moment."""
 
     # The wall clock: it may be set by anybody who may set it.
     wall: datetime
@@ -59,18 +59,18 @@ class Reading:
 
 
 class TimeSource(Protocol):
-    """Where the server's time comes from. A test gives one that lies."""
+    """Reads the clocks that the server's time comes from. Tests pass one that lies."""
 
     def read(self) -> Reading: ...
 
     def boot_us(self) -> int:
-        """The same as `read().boot_us`, for the hot path."""
+        """Returns the same as `read().boot_us`, for the hot path."""
 
     async def sleep(self, delay: timedelta) -> None: ...
 
 
 class SystemClock:
-    """The wall clock as it is, for programs that end soon. The server has a `GuardedClock`."""
+    """Uses the wall clock as it is, for programs that end soon. The server has a `GuardedClock`."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -80,7 +80,7 @@ class SystemClock:
 
 
 class HostTime:
-    """The clocks of this host."""
+    """Reads the clocks of this host."""
 
     def __init__(self) -> None:
         self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -115,7 +115,9 @@ def format_duration(duration: timedelta) -> str:
 
 
 def add_months(moment: datetime, months: int) -> datetime:
-    """The same day so many calendar months later (earlier, if below zero), or that month's last."""
+    """Returns the same day so many calendar months later (earlier, if negative), or the last day of that
+    month.
+    """
     count = moment.month - 1 + months
     year, month = moment.year + count // 12, count % 12 + 1
     return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
@@ -133,7 +135,7 @@ _HALF_SPEED_PPM = -500_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Where the server's time stood when it was last known to be alive, and the host's clocks then."""
+    """Records the server's time when it was last known to be alive, and the host's clocks at that moment."""
 
     moment: datetime
     boot_us: int
@@ -142,7 +144,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """The wall clock does not agree with the server's time."""
+    """Describes a wall clock that does not agree with the server's time."""
 
     seen_at: datetime
     # The wall clock less CLOCK_BOOTTIME: stays the same until it is set again.
@@ -151,7 +153,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The server's time as a line: a moment, the boot clock's reading then, and its speed."""
+    """Describes the server's time as a line: a moment, the reading of the boot clock then, and the speed."""
 
     moment: datetime
     boot_us: int
@@ -182,7 +184,7 @@ class Look:
 
 
 def anchor(reading: Reading, last: Beat | None) -> Guard:
-    """The server's time at a start, given where the last heartbeat left it."""
+    """Returns the server's time at a start, given the last heartbeat."""
     if last is None:
         moment = reading.wall
     elif reading.boot_id == last.boot_id and reading.boot_us >= last.boot_us:
@@ -196,18 +198,20 @@ def anchor(reading: Reading, last: Beat | None) -> Guard:
 
 
 def is_same_boot(last: Beat, beat: Beat) -> bool:
-    """The boot clock has counted on from one to the other: so much time has passed."""
+    """Says whether the boot clock counted on between both, so that their difference is the time that
+    passed.
+    """
     return beat.boot_id == last.boot_id and beat.boot_us >= last.boot_us
 
 
 def trusted_beat(clock: Clock) -> Beat:
-    """Of a clock that is believed as it is: its own time is its boot clock."""
+    """Returns a heartbeat for a clock that is believed as it is: its own time stands for the boot clock."""
     now = clock.now()
     return Beat(moment=now, boot_us=(now - EPOCH) // _US, boot_id="trusted")
 
 
 def look(guard: Guard, reading: Reading, *, adopt_after: timedelta = ADOPT_AFTER) -> Look:
-    """Compare the server's time with the wall clock, and follow it as the policy says."""
+    """Compares the server's time with the wall clock, and follows it as the policy says."""
     now = guard.at(reading.boot_us)
     ahead = reading.wall - now
     here = replace(guard, moment=now, boot_us=reading.boot_us)
@@ -234,7 +238,7 @@ def _wall_less_boot(reading: Reading) -> int:
 
 
 class GuardedClock:
-    """The one clock of a server. `look` is called by whoever keeps its heartbeat, about once a second."""
+    """The clock of a server. Its heartbeat calls `look` about once a second."""
 
     def __init__(
         self, source: TimeSource, last: Beat | None = None, *, adopt_after: timedelta = ADOPT_AFTER
@@ -251,7 +255,7 @@ class GuardedClock:
         await self._source.sleep(delay)
 
     def look(self) -> Look:
-        """What the wall clock says to the server's time. Nothing is followed before `follow`."""
+        """Compares the wall clock with the server's time. Changes nothing; `follow` does."""
         return look(self._guard, self._source.read(), adopt_after=self._adopt_after)
 
     def follow(self, seen: Look) -> None:
@@ -263,5 +267,5 @@ class GuardedClock:
 
     @property
     def trouble(self) -> timedelta | None:
-        """By how much the wall clock is ahead (below zero: behind), while the two do not agree."""
+        """Returns by how much the wall clock is ahead (negative: behind) while the two disagree."""
         return None if self._guard.jump is None else self._ahead

@@ -61,7 +61,7 @@ class SandboxerError(Exception):
 
 
 class _Lenient(dict[str, object]):
-    """A message must never fail for want of one fact."""
+    """Fills in a message. A missing fact is shown as such instead of failing."""
 
     def __missing__(self, key: str) -> str:
         return "?"
@@ -377,7 +377,9 @@ _NO_THREAD = "can't start new thread"
 
 
 def host_exhausted(error: BaseException) -> Unavailable | None:
-    """The error in words for the caller; None if it means something else. Paths are not for the caller."""
+    """Translates an exhausted resource of the host into an error for the caller, without paths. Returns
+    None for any other error.
+    """
     if isinstance(error, OSError) and (found := _REASONS.get(error.errno or 0)):
         reason, why = found
         return Unavailable(why=why, reason=reason)

@@ -1,4 +1,4 @@
-"""Who gets how much of this process: of its worker threads, of its event loop, and of the processor.
+"""Shares this process among accounts: its worker threads, its event loop and the processor.
 
 **AccountQueues**: work that grows with a tenant's input is done beside the event loop, in few threads, which
 accounts take in turn. Hashing, reading and writing of large bodies goes through here. An account has one
@@ -64,10 +64,12 @@ class WorkBounds:
 
 
 class Allowances(Protocol):
-    """Seconds of work by account, as one number each: several processes of one host would share them."""
+    """Counts seconds of work for each account as one number, which several processes of one host could
+    share.
+    """
 
     def owed_s(self, name: str, now: float) -> float:
-        """How long until the account may work again; 0 if it may now."""
+        """Returns how long until the account may work again; 0 if it may now."""
         ...
 
     def spend(self, name: str, seconds: float, now: float) -> None: ...
@@ -99,7 +101,9 @@ class TurnBounds:
 
 
 class LocalAllowances:
-    """Those of one process: for each account the moment at which its allowance is whole again."""
+    """Keeps the allowances of one process: for each account, the moment at which its allowance is full
+    again.
+    """
 
     def __init__(self, bounds: WorkBounds) -> None:
         self._stretch_s = bounds.stretch_s / bounds.refill
@@ -124,7 +128,7 @@ class AccountQueues:
     _busy: set[str] = field(default_factory=set)
 
     async def run(self, account: str, act: Callable[[], T]) -> T:
-        """`act` in a thread, when it is this account's turn. Raises OverBudget."""
+        """Runs `act` in a thread when it is this account's turn. Raises OverBudget."""
         await self._wait_for_allowance(account)
         queue = self._waiting.setdefault(account, deque())
         if len(queue) >= self.bounds.waiting:
@@ -196,7 +200,7 @@ class AccountQueues:
 
 
 def _timed(act: Callable[[], object]) -> _Timed:
-    """What it gave and how long it had the processor: waiting for others' work is not charged."""
+    """Returns the result and the processor time used. Waiting for the work of others is not charged."""
     began = time.thread_time()
     try:
         value, error = act(), None
@@ -207,7 +211,7 @@ def _timed(act: Callable[[], object]) -> _Timed:
 
 @dataclass(slots=True)
 class Turns:
-    """All times are those of time.monotonic()."""
+    """Decides when an account may use the event loop. All times are those of time.monotonic()."""
 
     bounds: TurnBounds = field(default_factory=TurnBounds)
     # The account that asked last, and when one asked that is another.
@@ -222,7 +226,7 @@ class Turns:
     _counted_at: float = float("-inf")
 
     def note(self, account: str, now: float) -> None:
-        """The account has asked for something."""
+        """Notes that the account has asked for something."""
         if account != self._newest:
             self._newest, self._other_at = account, self._newest_at
         self._newest_at = self._asked_at[account] = now
@@ -234,7 +238,7 @@ class Turns:
         return now - other_at > self.bounds.there_s
 
     def spend(self, account: str, seconds: float, now: float) -> float:
-        """The account has had so much of the loop. How long it should wait before it gets more."""
+        """Charges so much loop time to the account. Returns how long it should wait before it gets more."""
         until = self._spread_until
         if len(until) > _MOST_REMEMBERED:
             self._spread_until = until = {one: at for one, at in until.items() if at > now}
@@ -256,7 +260,7 @@ class Turns:
         self._count, self._counted_at = len(self._asked_at), now
 
     async def admit(self, account: str) -> None:
-        """A request of this account begins: at once, unless it has had more than its share."""
+        """Lets a request of this account begin: at once, unless the account has had more than its share."""
         now = time.monotonic()
         self.note(account, now)
         while wait_s := self.spend(account, 0.0, now):
@@ -266,15 +270,16 @@ class Turns:
         self.spend(account, _BEGINNING_S, now)
 
     async def take(self, account: str, seconds: float, sent: int = 0) -> None:
-        """Leaves the loop to others after a slice that took so long and sends so many bytes.
-
-        It counts twice, here and as a step of its request: nobody waits for it as one waits for an answer.
+        """Leaves the loop to others after a slice that took so long and sends so many bytes. The slice counts
+        twice, here and as a step of its request, since nobody waits for it as for an answer.
         """
         await asyncio.sleep(self.spend(account, seconds + sent / _BYTES_A_SECOND, time.monotonic()))
 
 
 class Metered(Generic[T]):
-    """`work`, to be awaited; `spent` hears of the loop's seconds that it took, in parts while it lasts."""
+    """Wraps `work` as an awaitable and reports the loop seconds it takes to `spent`, in parts while it
+    runs.
+    """
 
     __slots__ = ("_spent", "_work")
 
@@ -308,13 +313,15 @@ class Metered(Generic[T]):
 
 
 def come_first() -> None:
-    """Of the thread that calls it, which is to run the loop. What the host does not allow is left out."""
+    """Raises the priority of the calling thread, which runs the loop. Ignores what the host does not
+    allow.
+    """
     sys.setswitchinterval(SWITCH_S)
     _take(FIRST)
 
 
 def come_last() -> None:
-    """Of a process that works through what a tenant sent."""
+    """Lowers the priority of a process that works through what a tenant sent."""
     _take(LAST)
 
 

@@ -1,4 +1,4 @@
-"""Ids that say what they name: a prefix and 26 random characters (128 bits, Crockford base 32)."""
+"""Makes and checks ids: a prefix that says what they name and 26 random characters (128 bits, base 32)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ def new_id(prefix: str) -> str:
 
 
 def is_sandbox_id(text: str) -> bool:
-    """Ids become paths and cgroup names: nothing else may pass for one."""
+    """Checks the form strictly: ids become paths and cgroup names."""
     return _SANDBOX_ID.match(text) is not None
 
 
 def is_kept_id(text: str) -> bool:
-    """Of a disk that is kept read-only, without a sandbox (a snapshot, an image): a path too."""
+    """Checks the id of a disk that is kept read-only without a sandbox (a snapshot, an image). It becomes
+    a path.
+    """
     return _KEPT_ID.match(text) is not None
 
 
 def is_volume_id(text: str) -> bool:
-    """Of a disk that sandboxes attach: a path too."""
+    """Checks the id of a disk that sandboxes attach. It becomes a path."""
     return _VOLUME_ID.match(text) is not None
 
 

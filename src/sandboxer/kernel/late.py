@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used, and not before.
+"""Imports modules when they are first used, and not before.
 
 The libraries of payment networks, of PostgreSQL or of wallets take seconds of CPU to import, and most
 platforms use few of them. A module that needs one at some call only writes:
@@ -16,7 +16,9 @@ from typing import Any
 
 
 def late(name: str) -> Any:
-    """Stands for the module `name`. Asking it for an attribute imports the module, once, from any thread."""
+    """Returns a stand-in for the module `name`. Asking it for an attribute imports the module, once, from
+    any thread.
+    """
     return _Late(name)
 
 

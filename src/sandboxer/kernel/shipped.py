@@ -1,4 +1,4 @@
-"""Where the files lie that come with the program: the guest's programs, profiles, and recipes of images.
+"""Finds the files that come with the program: the guest's programs, profiles and recipes of images.
 
 A wheel carries them beside the modules, in `sandboxer/data` (`setup.py` puts them there), with the guest's
 programs for each kind of machine. In a checkout they are where they are written: at its top.

@@ -1,7 +1,7 @@
-"""Tasks with an owner: everything started here ends when the owner's block ends.
+"""Gives tasks an owner: everything started here ends when the owner's block ends.
 
-Waiting for something that must come to its end even when the waiter is cancelled: what a half-done step
-has made could otherwise appear after it was cleaned up.
+Also waits for work that must finish even when the waiter is cancelled: what a half-done step has made could
+otherwise appear after it was cleaned up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TaskOwner:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
-        """Run `work` beside the owner. If it raises, the owner's block ends with that error."""
+        """Runs `work` beside the owner. If it raises, the owner's block ends with that error."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -37,7 +37,9 @@ class TaskOwner:
 
 @asynccontextmanager
 async def own_tasks() -> AsyncIterator[TaskOwner]:
-    """On leaving, what still runs is cancelled and waited for. The block's own error comes out as it is."""
+    """Yields an owner of tasks. On leaving, what still runs is cancelled and awaited. An error of the
+    block is raised as it is.
+    """
     error: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         owner = TaskOwner(group)
@@ -53,7 +55,7 @@ async def own_tasks() -> AsyncIterator[TaskOwner]:
 
 
 async def beside(act: Callable[[], None]) -> None:
-    """`act` in a thread that nobody has to wait for at the end: it may hang in the kernel for good."""
+    """Runs `act` in a thread that nobody waits for at the end: it may hang in the kernel for ever."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -84,12 +86,12 @@ def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], error: Ba
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; a cancellation is raised only after it has ended."""
+    """Returns the result of `work`. A cancellation is raised only after it has ended."""
     return await _settle(asyncio.ensure_future(work))
 
 
 async def in_thread(executor: Executor, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`act` in a thread, which cannot be stopped: the same promise."""
+    """Runs `act` in a thread, which cannot be stopped. A cancellation is raised only after it has ended."""
     return await _settle(asyncio.get_running_loop().run_in_executor(executor, lambda: act(*args, **kwargs)))
 
 

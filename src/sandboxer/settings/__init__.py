@@ -36,7 +36,7 @@ class Settings(
     ArtifactSettings,
     WorkSettings,
 ):
-    """Frozen for the life of the server. Paths that are not given lie in `state_dir`."""
+    """Holds every setting, frozen for the life of the server. Paths that are not given lie in `state_dir`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -146,7 +146,9 @@ KNOWN = _names()
 
 
 def load_settings(environment: Mapping[str, str] | None = None, **flags: object) -> Settings:
-    """Settings from the environment and flags (None: not given). Raises InvalidRequest naming the key."""
+    """Reads settings from the environment and flags (None: not given). Raises InvalidRequest naming the
+    key.
+    """
     values = read_environment(os.environ if environment is None else environment, KNOWN)
     values.update({name: value for name, value in flags.items() if value is not None})
     try:

@@ -111,13 +111,13 @@ class EdgeSettings(BaseModel):
 
     @property
     def url(self) -> str:
-        """Where callers find it."""
+        """Returns the address where callers reach the platform."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.public_url or f"http://{host}:{self.port}"
 
     @property
     def proxy_address(self) -> tuple[str, int] | None:
-        """Where the proxy listens; None: nowhere."""
+        """Returns where the proxy listens; None if it does not."""
         if self.proxy_listen is None:
             # A free port of the API's is one of the proxy's too.
             return self.host, self.port and self.port % 65535 + 1
@@ -135,7 +135,7 @@ class EdgeSettings(BaseModel):
 
     @property
     def connection_bounds(self) -> ConnectionBounds:
-        """As many as this process has descriptors for."""
+        """Limits connections to what this process has descriptors for."""
         bounds = ConnectionBounds(
             most=self.connections,
             per_address=self.connections_per_address,
@@ -145,7 +145,7 @@ class EdgeSettings(BaseModel):
 
     @property
     def ssh_address(self) -> tuple[str, int] | None:
-        """Where the SSH gateway listens; None: nowhere."""
+        """Returns where the SSH gateway listens; None if it does not."""
         if self.ssh_listen is None:
             return None
         host, _, port = self.ssh_listen.rpartition(":")

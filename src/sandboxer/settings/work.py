@@ -1,5 +1,4 @@
-"""What an operator can set about what runs in sandboxes (jobs, sessions, services) and what it may reach
-outside."""
+"""Settings of what runs in sandboxes (jobs, sessions, services) and of what it may reach outside."""
 
 from __future__ import annotations
 

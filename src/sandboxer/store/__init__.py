@@ -1,1 +1,3 @@
-"""The database: engine, transactions, migrations, outbox, idempotency. Knows no package above it."""
+"""Keeps records in the database: transactions, migrations, repositories, idempotency. It knows no package
+above it.
+"""

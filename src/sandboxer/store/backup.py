@@ -1,4 +1,4 @@
-"""A consistent copy of the database while the server runs, and the way back.
+"""Copies the database consistently while the server runs, and restores such a copy.
 
 Only for SQLite: PostgreSQL brings better tools of its own, and the errors here name them.
 """
@@ -18,7 +18,7 @@ from sandboxer.store.migrate import refuse_unknown
 
 
 def back_up(database: str, target: Path) -> None:
-    """Write a copy as of one moment to `target`, a new file. Blocks; safe beside a running server."""
+    """Writes a copy of one moment to `target`, a new file. Blocks; safe beside a running server."""
     url = parse_url(database)
     _refuse_postgres(url, f'pg_dump --format=custom --file={target} "$DATABASE_URL"')
     source = sqlite_path(url)
@@ -30,7 +30,7 @@ def back_up(database: str, target: Path) -> None:
 
 
 def restore(backup: Path, database: str) -> None:
-    """Put a backup in the database's place. The server must be stopped: hold the state folder's lock.
+    """Replaces the database by a backup. The server must be stopped: hold the lock of the state folder.
 
     The database that was there stays beside it as `….replaced`, the one before that is overwritten.
     """
@@ -56,7 +56,7 @@ def restore(backup: Path, database: str) -> None:
 
 
 def installation_in(backup: Path) -> str:
-    """Which installation a SQLite database is; "" if it has no id."""
+    """Returns the id of the installation that a SQLite database belongs to; "" if it has none."""
     with closing(sqlite3.connect(f"file:{_quoted(backup)}?mode=ro", uri=True)) as conn:
         try:
             row = conn.execute("SELECT id FROM installation").fetchone()

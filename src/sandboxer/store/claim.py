@@ -1,4 +1,4 @@
-"""The right of one server to write to a database, and the fence that holds when it is gone.
+"""Gives one server the right to write to a database, and fences off one that lost it.
 
 A row counts the servers that have served this database (its epoch). A server adds one when it begins, and
 every write transaction looks, under the database's write lock, whether the count is still its own. So what a
@@ -53,7 +53,7 @@ server_claim = Table(
 
 
 class Claim:
-    """One server's. Shared by the thread that writes and the loop that wants to know."""
+    """The claim of one server, shared by the writer's thread and the event loop."""
 
     def __init__(self) -> None:
         # Names this server's sessions, so that it may end one of its own that lives on.
@@ -65,7 +65,9 @@ class Claim:
         self._guard = threading.Lock()
 
     def begin(self, conn: Connection) -> None:
-        """In the first write: from its commit on, whoever served this database before cannot write to it."""
+        """Begins an epoch, in the first write. Once it is committed, an earlier server of this database
+        cannot write to it.
+        """
         row = conn.execute(select(server_claim.c.epoch)).first()
         if row is None:
             # A database whose rows were copied without this one.
@@ -75,7 +77,9 @@ class Claim:
         self.epoch = epoch
 
     def check(self, found: int | None) -> None:
-        """With the epoch that a write transaction sees, before it does anything. Raises Superseded."""
+        """Compares the epoch that a write transaction sees with ours, before it does anything. Raises
+        Superseded.
+        """
         if self.epoch is not None and found != self.epoch:
             self._give_up(found)
         self.refuse_if_superseded()
@@ -85,11 +89,11 @@ class Claim:
             raise Superseded(why="another server has taken over its database; it writes no more and ends")
 
     def hold_by(self, let_go: Callable[[], None]) -> None:
-        """The lock is held by a connection of its own until the writer's session takes it over."""
+        """Remembers the connection that holds the lock until the writer's session takes it over."""
         self._let_go = let_go
 
     def take(self, driver: Any) -> None:
-        """Make this PostgreSQL session the one that holds the lock. Raises Unavailable if it cannot."""
+        """Makes this PostgreSQL session the one that holds the lock. Raises Unavailable if it cannot."""
         if self._let_go is not None:
             self._let_go()
             self._let_go = None
@@ -104,7 +108,7 @@ class Claim:
             time.sleep(0.05)
 
     def on_superseded(self, listener: Callable[[], object]) -> None:
-        """Call `listener` once, from any thread, when another server has taken this database over."""
+        """Calls `listener` once, from any thread, when another server has taken this database over."""
         with self._guard:
             self._listeners.append(listener)
             is_late = self.is_superseded
@@ -128,17 +132,19 @@ class Claim:
 
 
 def probe(conn: Connection) -> None:
-    """Write a row: the only honest answer to whether the database can be written to."""
+    """Writes a row, which is the only reliable way to learn whether the database can be written to."""
     conn.execute(update(server_claim).values(probes=(server_claim.c.probes + 1) % 1_000_000))
 
 
 def look(conn: Connection) -> None:
-    """A write transaction that writes nothing: takes the lock again if it was lost, and checks the epoch."""
+    """Runs a write transaction that writes nothing: it takes the lock again if it was lost, and checks
+    the epoch.
+    """
     conn.execute(select(server_claim.c.epoch)).first()
 
 
 def take_session(conn: Connection, claim: Claim) -> None:
-    """For a new connection of the writer. An error of the driver comes out in SQLAlchemy's class for it."""
+    """Prepares a new connection of the writer. Errors of the driver are raised as SQLAlchemy's."""
     driver = conn.connection.driver_connection
     known = conn.dialect.loaded_dbapi.Error
     try:

@@ -48,12 +48,14 @@ def roll_back(conn: Connection) -> None:
 
 
 def is_as_begun(conn: Connection) -> bool:
-    """False once somebody has ended it through SQLAlchemy or left a nested one open, or it was lost."""
+    """Says whether the transaction is as it was begun. False once somebody ended it through SQLAlchemy,
+    left a nested one open, or the connection was lost.
+    """
     return conn.in_transaction() and not conn.in_nested_transaction() and not conn.invalidated
 
 
 def as_sqlalchemy_raises(conn: Connection, statement: str, error: Exception) -> Exception:
-    """An error of the driver in SQLAlchemy's class for it; any other as it is."""
+    """Returns an error of the driver as SQLAlchemy's class for it, any other as it is."""
     known = conn.dialect.loaded_dbapi.Error
     if not isinstance(error, known):
         return error
@@ -88,7 +90,7 @@ _POSTGRES_RETRY = frozenset({"40001", "40P01", "55P03"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """How to open one connection for writing and one for reading; each stays with one thread."""
+    """Opens connections for writing and for reading; each stays with one thread."""
 
     url: URL
     writing: Engine
@@ -107,7 +109,7 @@ class Database:
 
 
 def open_database(text: str, *, durability: Durability = "normal", claim: Claim | None = None) -> Database:
-    """`sqlite:///path` or `postgresql://…`; anything else is refused by name."""
+    """Opens `sqlite:///path` or `postgresql://…`. Raises for any other URL."""
     url = parse_url(text)
     open_one = _sqlite if url.get_backend_name() == "sqlite" else _postgres
     return open_one(url, durability, claim)
@@ -160,7 +162,7 @@ def _sqlite(url: URL, durability: Durability, claim: Claim | None) -> Database:
 
 
 def _keep_private(path: Path) -> None:
-    """0600 from its first instant; SQLite gives its log and its index the mode of the file."""
+    """Creates the file with mode 0600. SQLite gives its log and its index the mode of the file."""
     if path.parent.is_dir():
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -171,7 +173,7 @@ def _keep_private(path: Path) -> None:
 
 
 def _begin_with(engine: Engine, statement: str, claim: Claim | None) -> None:
-    """The dialect's own hook: a "begin" event that executes through SQLAlchemy costs 40 µs more."""
+    """Replaces the dialect's own hook: a "begin" event that executes through SQLAlchemy costs 40 µs more."""
 
     def do_begin(connection: Any) -> None:
         connection.execute(statement)
@@ -217,7 +219,7 @@ def _postgres(url: URL, durability: Durability, claim: Claim | None) -> Database
 
 
 def _postgres_begin(claim: Claim | None) -> Callable[[Any], None]:
-    """The claim is looked at in the same way there and back; the look comes after the lock was given."""
+    """Begins with the lock and reads the claim in the same round trip, after the lock was granted."""
     plain = f"BEGIN; SELECT pg_advisory_xact_lock({POSTGRES_WRITE_LOCK})".encode()
     looking = plain + f"; {EPOCH_QUERY}".encode()
 
@@ -237,7 +239,7 @@ def _postgres_begin(claim: Claim | None) -> Callable[[Any], None]:
 
 
 def _begins_by_itself(connection: psycopg.Connection) -> None:
-    """We say BEGIN, together with the write lock: by the driver it would be a way there and back of its own.
+    """Keeps the driver from sending BEGIN, which we send together with the write lock to save a round trip.
 
     Each later statement sees all that was committed before: READ COMMITTED looks anew per statement.
     """
@@ -245,7 +247,9 @@ def _begins_by_itself(connection: psycopg.Connection) -> None:
 
 
 def _say(connection: Any, words: bytes) -> Any:
-    """The last result. By libpq itself: the way through the driver, a cursor and a loop, takes 60 µs more."""
+    """Executes statements and returns the last result. Uses libpq itself: the driver's cursor and loop
+    take 60 µs more.
+    """
     result = connection.pgconn.exec_(words)
     if result.status not in _good():
         raise psycopg.errors.error_from_result(result, "utf-8")

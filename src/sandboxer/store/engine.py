@@ -79,7 +79,7 @@ class JobQueue:
             worker.interrupt()
 
     def join(self, until: float | None) -> bool:
-        """Whether all have ended by that moment of the monotonic clock; None: wait for ever."""
+        """Says whether all have ended by that moment of the monotonic clock. None waits for ever."""
         ended = [
             worker.join(None if until is None else max(0.0, until - time.monotonic()))
             for worker in self._workers
@@ -87,7 +87,7 @@ class JobQueue:
         return all(ended)
 
     def _learn(self, is_late: bool) -> None:
-        """One that is late may be a busy machine; several without any that was in time are not."""
+        """Learns from a job's end. One late job may be due to a busy machine; several in a row are not."""
         self._late_in_a_row = self._late_in_a_row + 1 if is_late else 0
         is_away = self._late_in_a_row >= self._late_at_most
         if self.is_watched and is_away != self.is_away:
@@ -111,7 +111,8 @@ WATCH_EVERY_S = 1.0
 
 
 class Store:
-    """One writer thread, a few reader threads. Writes happen in the order they were asked for.
+    """Runs transactions in one writer thread and a few reader threads. Writes happen in the order they were
+    asked for.
 
     `patience` is how long a caller waits; None: for ever, for programs that have the database to themselves.
     """
@@ -135,7 +136,7 @@ class Store:
         self._is_closed = False
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
-        """What `fn` returned, after its transaction was committed; nothing of it stays if it raised.
+        """Returns what `fn` returned, after its transaction was committed. Nothing of it stays if it raised.
 
         Once asked for, it is carried out as a whole even if the caller is cancelled; the cancellation is
         delivered when the transaction is over.
@@ -143,7 +144,7 @@ class Store:
         return await self._ask(self._writing, Job(fn, self._tell_listeners, self._patience))
 
     async def read(self, fn: Callable[[Connection], T]) -> T:
-        """What `fn` returned; it saw the database as of one moment and cannot change it."""
+        """Returns what `fn` returned. It sees the database as of one moment and cannot change it."""
         return await self._ask(self._reading, Job(fn, None, self._patience))
 
     async def probe(
@@ -153,15 +154,17 @@ class Store:
         is_write: bool = True,
         patience: Patience | None = PROBE_PATIENCE,
     ) -> T:
-        """As `write` or `read`, with little patience, and also while others are refused."""
+        """Does the same as `write` or `read` with a short timeout, and also while others are refused."""
         queue, listener = (self._writing, self._tell_listeners) if is_write else (self._reading, None)
         job = Job(fn, listener, patience)
         job.is_trusted = patience is not PROBE_PATIENCE
         return await self._ask(queue, job, True)
 
     async def watch(self) -> None:
-        """For ever: see each second whether the database answers. A server's lock that was lost is taken
-        again, and a server that was passed over learns of it, though nobody asks for anything."""
+        """Checks each second, until cancelled, whether the database answers. A server's lock that was
+        lost is taken again, and a server that was passed over learns of it, though nobody asks for
+        anything.
+        """
         self._writing.is_watched = self._reading.is_watched = True
         try:
             while True:
@@ -187,7 +190,8 @@ class Store:
                 queue.hurry(LAST_PATIENCE)
 
     def on_commit(self, listener: CommitListener) -> Callable[[], None]:
-        """Call `listener(topics)` on the loop after each write that announced something; returns the way out.
+        """Calls `listener(topics)` on the loop after each write that announced something. Returns a function
+        that stops this.
 
         Called after the commit is visible to every later read. Must be quick and must not raise.
         """
@@ -195,7 +199,7 @@ class Store:
         return lambda: self._listeners.remove(listener)
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the database. Idempotent.
+        """Finishes what was asked for, then closes the database. Idempotent.
 
         A thread that hangs is cut off, and after that left behind.
         """
@@ -236,7 +240,7 @@ class Store:
 
 
 def _all_ended(queues: Sequence[JobQueue], within_s: float | None) -> bool:
-    """All of them together have this long: threads that hang must not be waited for one after the other."""
+    """Waits for all of them together: threads that hang must not be waited for one after the other."""
     until = None if within_s is None else time.monotonic() + within_s
     ended = [queue.join(until) for queue in queues]
     return all(ended)
@@ -249,7 +253,7 @@ def open_store(
     claim: Claim | None = None,
     patience: Patience | None = PATIENCE,
 ) -> Store:
-    """A store whose schema is up to date. Blocks while it migrates: call it before serving.
+    """Opens a store and brings its schema up to date. Blocks while it migrates: call it before serving.
 
     `durability="full"` makes every commit survive a power cut (an fsync each); "normal" survives any crash
     of ours and loses at most the last moments before a power cut, never consistency.

@@ -1,4 +1,4 @@
-"""The first answer to a request with an Idempotency-Key, for whoever repeats it.
+"""Keeps the first answer to a request with an Idempotency-Key and gives it to whoever repeats the request.
 
 begin ──> Fresh    do the work, then `finish` (keep the answer), `spend` (done, but the answer holds a secret)
       │            or `abandon` (failed by our fault, or 402: may be tried again). In the transaction that
@@ -79,7 +79,9 @@ idempotency = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """The caller's turn. Hand this to `finish`, `spend` or `abandon`."""
+    """The key is claimed by this caller, who does the work and hands this to `finish`, `spend` or
+    `abandon`.
+    """
 
     scope: str
     key: str
@@ -107,7 +109,9 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """The caller's turn to answer for what a predecessor made. Hand `fresh` on as if it had begun."""
+    """An earlier request made the thing and never answered; this caller answers for it. Hand on `fresh`
+    as if it had begun.
+    """
 
     id: str
     fresh: Fresh
@@ -135,7 +139,7 @@ def new_claim() -> str:
 def begin(
     conn: Connection, *, scope: str, key: str, request_hash: str, now: datetime, claim: str | None = None
 ) -> Begun:
-    """Claim the key, or learn what became of it. Raises IdempotencyConflict for another request's key.
+    """Claims the key, or says what became of it. Raises IdempotencyConflict for another request's key.
 
     Who chooses the claim beforehand can let go of it though it never learnt whether this was committed.
     """
@@ -169,18 +173,22 @@ def owner_of(scope: str) -> str:
 
 
 def finish(conn: Connection, fresh: Fresh, *, status: int, headers: Mapping[str, str], body: bytes) -> bool:
-    """Keep the answer for repetitions. False if the claim was lost meanwhile (the answer still stands)."""
+    """Keeps the answer for repetitions. Returns False if the claim was lost meanwhile (the answer still
+    stands).
+    """
     kept = {"status": status, "headers": dict(headers), "body": body, "bytes": len(body)}
     return _settle(conn, fresh, state=_DONE, **kept)
 
 
 def spend(conn: Connection, fresh: Fresh) -> bool:
-    """It was done once and must not be done again, but its answer holds a secret and is not kept."""
+    """Records that it was done and must not be repeated, without its answer, which holds a secret."""
     return _settle(conn, fresh, state=_SPENT)
 
 
 def bind(conn: Connection, fresh: Fresh, made: str | Case[str]) -> None:
-    """In the transaction that makes it. Raises Conflict if the key was given up meanwhile."""
+    """Binds the key to a thing, in the transaction that makes it. Raises Conflict if the key was given up
+    meanwhile.
+    """
     if not _settle(conn, fresh, made=made):
         raise Conflict(
             why="the request that wanted this was given up", hint="Repeat it with the same Idempotency-Key."
@@ -188,7 +196,9 @@ def bind(conn: Connection, fresh: Fresh, made: str | Case[str]) -> None:
 
 
 def bind_one_more(conn: Connection, fresh: Fresh, made: str) -> None:
-    """As `bind`, beside what is bound already: for several things under one key. No word of it has spaces."""
+    """Does the same as `bind` beside what is bound already, for several things under one key. No word may
+    have spaces.
+    """
     before = idempotency.c.made
     bind(conn, fresh, case((before.is_(None), made), else_=before + f" {made}"))
 
@@ -199,18 +209,18 @@ def numbered(bind: Bind) -> BindOne:
 
 
 def leave(conn: Connection, fresh: Fresh) -> None:
-    """Nobody waits for the answer any more. What was made stays bound; what was not will not be."""
+    """Records that nobody waits for the answer any more. What was made stays bound; nothing more is bound."""
     conn.execute(delete(idempotency).where(*_is_ours(fresh), idempotency.c.made.is_(None)))
     _settle(conn, fresh, state=_MADE)
 
 
 def abandon(conn: Connection, fresh: Fresh) -> bool:
-    """Nothing was done: the same key may be tried again."""
+    """Records that nothing was done, so that the same key may be tried again."""
     return conn.execute(delete(idempotency).where(*_is_ours(fresh))).rowcount == 1
 
 
 def abandon_all_in_flight(conn: Connection) -> int:
-    """At a start: nobody is at work on what a dead process began."""
+    """Gives up, at a start, every claim that a dead process left."""
     is_at_work = idempotency.c.state == _IN_FLIGHT
     gone = conn.execute(delete(idempotency).where(is_at_work, idempotency.c.made.is_(None))).rowcount
     conn.execute(update(idempotency).where(is_at_work).values(state=_MADE))
@@ -218,7 +228,7 @@ def abandon_all_in_flight(conn: Connection) -> int:
 
 
 def drop(conn: Connection, keys: Sequence[tuple[str, str]]) -> None:
-    """Forget the answers under these scopes and keys, not that they were given."""
+    """Removes the answers under these scopes and keys, but not the fact that they were given."""
     gone = {"state": _DROPPED, "body": None, "headers": None, "bytes": 0}
     for scope, key in keys:
         mine = (idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.state == _DONE)
@@ -226,7 +236,7 @@ def drop(conn: Connection, keys: Sequence[tuple[str, str]]) -> None:
 
 
 def prune(conn: Connection, *, now: datetime) -> int:
-    """Remove some of what has expired; returns how many. More may be left unless it returns 0."""
+    """Removes some of what has expired; returns how many. More may be left unless it returns 0."""
     due = (
         select(idempotency.c.scope, idempotency.c.key)
         .where(idempotency.c.expires_at <= now)
@@ -239,15 +249,18 @@ def prune(conn: Connection, *, now: datetime) -> int:
 
 
 class Unsettled:
-    """What was to be written of keys while the database was away. The next `begin` makes up for it, so that
-    a key is neither stuck for as long as a request may take, nor free although its work was done.
+    """Remembers what could not be written about keys while the database was away. The next `begin` makes up
+    for it, so that a key is neither stuck for as long as a request may take, nor free although its work was
+    done.
     """
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[Connection], object]] = []
 
     async def settle(self, store: Store, act: Callable[[Connection], object]) -> None:
-        """Now, or else later: each act is fenced by its claim, and does nothing the second time."""
+        """Writes it now or, if that fails, later. Each act is fenced by its claim and does nothing the
+        second time.
+        """
         try:
             await store.write(act)
         except Unavailable as error:
@@ -261,7 +274,7 @@ class Unsettled:
         self._waiting.append(act)
 
     async def begin(self, store: Store, first: Callable[[Connection], Begun]) -> Begun:
-        """`first` in one transaction with what waits, which comes before it."""
+        """Runs `first` in one transaction, after what is still to be written."""
         waiting = tuple(self._waiting)
 
         def all_of_it(conn: Connection) -> Begun:

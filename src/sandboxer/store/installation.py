@@ -1,4 +1,4 @@
-"""The identity of a database: an id made once, and a count that grows while a server uses it.
+"""Gives a database its identity: an id made once, and a count that grows while a server uses it.
 
 Backends carry the same id beside their disks (see `sandboxes/binding.py`). The count tells a database from an
 older copy of itself: what a dump restored has counted less than the disks have seen.
@@ -32,13 +32,13 @@ class Installation:
 
 
 def load(conn: Connection) -> Installation | None:
-    """None: no server has used this database since installations have ids."""
+    """Returns the installation; None if no server has used this database since installations have ids."""
     row = conn.execute(select(installations.c.id, installations.c.beat)).first()
     return None if row is None else Installation(row.id, row.beat)
 
 
 def ensure(conn: Connection, *, now: datetime) -> Installation:
-    """The installation, made if need be."""
+    """Returns the installation, and makes it if need be."""
     known = load(conn)
     if known is not None:
         return known
@@ -48,7 +48,7 @@ def ensure(conn: Connection, *, now: datetime) -> Installation:
 
 
 def count_on(conn: Connection, *, at_least: int = 0, now: datetime) -> Installation:
-    """The installation with its count one higher, and at least as high as `at_least`; made if need be."""
+    """Raises the count by one, to at least `at_least`, and returns the installation. Makes it if need be."""
     known = ensure(conn, now=now)
     beat = max(known.beat + 1, at_least)
     conn.execute(installations.update().values(beat=beat))

@@ -1,4 +1,4 @@
-"""One transaction asked for: who waits for it, and for how long.
+"""Describes one requested transaction: who waits for it, and for how long.
 
 A job waits so long for its turn; one that never had it was not done, and its caller is told so. One that a
 thread has in hand is interrupted when its time is over. If even that does not end it, its caller is told that
@@ -25,7 +25,7 @@ RETRY_AFTER_S = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a job waits for its turn, may then take, and is waited for after it was interrupted."""
+    """Limits how long a job waits for its turn, may then take, and is waited for after it was interrupted."""
 
     turn_s: float
     run_s: float
@@ -33,7 +33,7 @@ class Patience:
 
 
 class Interruptible(Protocol):
-    """The thread that has a job in hand."""
+    """The thread that carries out a job and can be interrupted."""
 
     def interrupt(self, *, busy_for_s: float) -> None: ...
 
@@ -43,7 +43,7 @@ def away(why: str) -> Unavailable:
 
 
 class Job(Generic[T]):
-    """One transaction asked for, and the way back to who asked."""
+    """One requested transaction, and how its result reaches the caller."""
 
     __slots__ = (
         "_error",
@@ -93,7 +93,7 @@ class Job(Generic[T]):
             self._timer = self.loop.call_later(patience.turn_s, self._turn_is_over)
 
     def take(self, worker: Interruptible | None = None) -> bool:
-        """False: its caller has withdrawn it, and nothing may be done."""
+        """Marks the job as begun. Returns False if its caller has withdrawn it: then nothing may be done."""
         try:
             self._places.pop()
         except IndexError:
@@ -102,11 +102,11 @@ class Job(Generic[T]):
         return True
 
     def is_overdue(self) -> bool:
-        """Is it too late to try it (again)?"""
+        """Says whether it is too late to try it (again)."""
         return self._patience is not None and time.monotonic() - self.acquired_at >= self._patience.run_s
 
     def hurry(self, patience: Patience) -> None:
-        """On the loop: from now on no more than this."""
+        """Shortens the time that it still has. Called on the loop."""
         if self._timer is None or self.is_delivered or self._is_given_up:
             return
         self._timer.cancel()
@@ -115,7 +115,7 @@ class Job(Generic[T]):
         self._timer = self.loop.call_later(left, self._turn_is_over)
 
     async def outcome(self) -> T:
-        """The result, once the transaction is over.
+        """Returns the result once the transaction is over.
 
         If the caller is cancelled meanwhile, the cancellation waits for that too: whoever cleans up
         afterwards never races the transaction it gave up on.
@@ -136,13 +136,13 @@ class Job(Generic[T]):
         return self._result  # type: ignore[return-value]
 
     def settle(self, result: T | None, error: BaseException | None) -> None:
-        """What became of it; told to nobody before `deliver`."""
+        """Records the result. The caller gets it with `deliver`."""
         self._result, self._error = result, error
         if error is not None:
             self.topics = frozenset()
 
     def deliver(self) -> None:
-        """Called on the loop of who asked."""
+        """Gives the result to the caller. Called on the caller's loop."""
         self.is_delivered = True
         self._wake()
         if self.topics and self._listener is not None:
@@ -187,7 +187,7 @@ class Job(Generic[T]):
 
 
 def deliver_all(jobs: Sequence[Job[Any]]) -> None:
-    """Tell those who asked, from the worker's thread: each loop is woken once."""
+    """Delivers results to the callers, from the worker's thread. Each loop is woken once."""
     for loop in dict.fromkeys(job.loop for job in jobs):
         mine = [job for job in jobs if job.loop is loop]
         try:

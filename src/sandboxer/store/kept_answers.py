@@ -1,4 +1,4 @@
-"""How much the answers that are kept for Idempotency-Keys may take in the database, of one owner and of all.
+"""Limits how much of the database the answers kept for Idempotency-Keys take, for one owner and for all.
 
 A run of code costs a fraction of a sat and answers with megabytes, and whoever repeats keys of his own could
 fill the host's disk within minutes. So an owner's newest answers are kept as far as they go together, and the
@@ -45,7 +45,7 @@ def finish(
     body: bytes,
     policy: AnswerPolicy = ANSWERS,
 ) -> bool:
-    """As `idempotency.finish`. A large answer makes room for itself in the same transaction."""
+    """Does the same as `idempotency.finish`. A large answer replaces older ones in the same transaction."""
     is_kept = keys.finish(conn, fresh, status=status, headers=headers, body=body)
     if len(body) >= _LARGE:
         drop_beyond(conn, keys.owner_of(fresh.scope), policy.bytes_per_owner)
@@ -53,7 +53,7 @@ def finish(
 
 
 def allowed(held: Mapping[str, int], policy: AnswerPolicy) -> int:
-    """The most bytes that any owner may keep, so that all together are within the bound. Pure.
+    """Returns the most bytes that one owner may keep so that all together stay within the bound. Pure.
 
     Who keeps less than an even share is not asked for anything.
     """
@@ -75,7 +75,7 @@ def held_bytes(conn: Connection) -> dict[str, int]:
 
 
 def drop_beyond(conn: Connection, owner: str, most: int) -> int:
-    """Of one owner the newest answers stay, as far as they go together; how many had to go."""
+    """Keeps the newest answers of one owner that fit together, and returns how many were dropped."""
     columns = idempotency.c
     mine = select(columns.scope, columns.key, columns.bytes).where(columns.owner == owner, columns.bytes > 0)
     left, old = most, []
@@ -88,7 +88,7 @@ def drop_beyond(conn: Connection, owner: str, most: int) -> int:
 
 
 async def keep_within(store: Store, policy: AnswerPolicy = ANSWERS) -> int:
-    """One look at all of them; how many answers were dropped."""
+    """Checks all owners once, and returns how many answers were dropped."""
     held, dropped = await store.read(held_bytes), 0
     most = allowed(held, policy)
     for owner in (owner for owner, size in held.items() if size > most):
@@ -97,7 +97,7 @@ async def keep_within(store: Store, policy: AnswerPolicy = ANSWERS) -> int:
 
 
 async def keep_pruned(store: Store, clock: Clock) -> None:
-    """For ever; cancel it to stop."""
+    """Removes expired answers and those beyond the bound, again and again. Cancel it to stop."""
     while True:
         try:
             while await store.write(partial(keys.prune, now=clock.now())):

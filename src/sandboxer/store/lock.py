@@ -1,4 +1,4 @@
-"""One server per state folder, and one per database.
+"""Allows one server per state folder, and one per database.
 
 Two would reconcile each other's sandboxes away, and followers of events are woken only by commits of their
 own process.
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def hold_state_dir(state_dir: Path) -> Iterator[None]:
-    """Hold `STATE/lock` while inside; Conflict if another process does. A crash lets go of it by itself.
+    """Holds `STATE/lock` while inside. Raises Conflict if another process holds it. A crash releases it.
 
     The file stays: removing it would let two processes lock two files of the same name.
     """
@@ -40,7 +40,7 @@ def hold_state_dir(state_dir: Path) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Keys, the database and every disk lie below: nobody else may enter, whoever made the folder."""
+    """Closes the folder to other users, whoever made it: keys, the database and every disk lie below."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         log.warning("%s was open to others (%o); it is now for its owner alone", folder, mode)
@@ -48,7 +48,7 @@ def make_private(folder: Path) -> None:
 
 
 def is_held(state_dir: Path) -> bool:
-    """Does a server use this folder? For those who only want to know; nothing is made or changed."""
+    """Says whether a server uses this folder. Changes nothing."""
     try:
         fd = os.open(state_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -64,7 +64,7 @@ def is_held(state_dir: Path) -> bool:
 
 @contextmanager
 def hold_database(database: str) -> Iterator[Claim]:
-    """Be the only server on this database while inside, wherever the others keep their state.
+    """Keeps other servers off this database while inside, wherever they keep their state.
 
     Open the store with the claim: its writer then holds the lock, and every write is fenced by it.
     """
@@ -86,7 +86,9 @@ _REFUSAL = "uses this database; stop it, or choose another --database"
 
 @contextmanager
 def _hold_postgres(database: str) -> Iterator[Claim]:
-    """By a connection of its own until a store's writer takes the lock over; the lock ends with either."""
+    """Holds the lock by a connection of its own until a store's writer takes it over. The lock ends with
+    either.
+    """
     claim = Claim()
     opened = open_database(database, claim=claim)
     try:
@@ -106,7 +108,7 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
 
 
 def _acquired(driver: Any) -> bool:
-    """A server that has just ended or was killed may still have its session for a moment."""
+    """Tries to get the lock. A server that has just ended may still have its session for a moment."""
     deadline = time.monotonic() + LET_GO_S
     while not driver.execute(f"SELECT pg_try_advisory_lock({POSTGRES_SERVER_LOCK})").fetchone()[0]:
         if time.monotonic() > deadline:

@@ -1,4 +1,6 @@
-"""The one MetaData every package declares its tables on, and the column types both databases agree about."""
+"""Holds the MetaData on which every package declares its tables, and column types that suit both
+databases.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment. Refuses naive values on the way in; always UTC on the way out.
+    """Stores a moment. Refuses naive values on the way in; always UTC on the way out.
 
     The processors stand in for the decorator's own, which would call two functions for each value: moments
     are half of what is read in a request.
@@ -51,7 +53,9 @@ def _to_utc(value: datetime | None) -> datetime | None:
 
 
 def _to_text(value: datetime | None) -> str | None:
-    """As SQLAlchemy writes it: without the zone, and always with microseconds, it sorts as time does."""
+    """Writes a moment as SQLAlchemy does, without the zone and always with microseconds, so that it sorts
+    as time does.
+    """
     moment = _to_utc(value)
     return None if moment is None else moment.replace(tzinfo=None).isoformat(" ", "microseconds")
 
@@ -61,7 +65,7 @@ def _from_text(value: str | None) -> datetime | None:
 
 
 class JsonValue(TypeDecorator[Any]):
-    """A JSON document; Python's None is SQL NULL.
+    """Stores a JSON document; Python's None is SQL NULL.
 
     `json`, not `jsonb`, on PostgreSQL: jsonb refuses \\u0000 and lone surrogates, and what comes out of a
     sandbox may hold both.

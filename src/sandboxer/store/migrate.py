@@ -20,7 +20,7 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def migrate(database: Database) -> None:
-    """All steps in one transaction, which also keeps two programs from migrating at once.
+    """Runs all missing steps in one transaction, which also keeps two programs from migrating at once.
 
     Refuses a database that a newer program has migrated, since guessing at its meaning could lose data, and
     one that is older than the first step here.
@@ -35,7 +35,7 @@ def migrate(database: Database) -> None:
 
 
 def known_head() -> str | None:
-    """The revision a database of this program has."""
+    """Returns the revision that a database of this program has."""
     return _scripts()[0]
 
 
@@ -60,7 +60,7 @@ def refuse_unknown(found: str | None) -> None:
 
 @cache
 def _scripts() -> tuple[str | None, frozenset[str]]:
-    """The newest revision and all of them, read once: they are part of this program."""
+    """Returns the newest revision and all of them. They are part of this program, so they are read once."""
     scripts = ScriptDirectory(str(_SCRIPTS))
     return scripts.get_current_head(), frozenset(script.revision for script in scripts.walk_revisions())
 

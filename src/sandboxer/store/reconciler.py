@@ -1,6 +1,6 @@
-"""The loop of everything that happens without a caller: do what is due, sleep until a moment comes or
-somebody wakes it. A round compares records with reality and never relies on having heard of a change, so a
-crash loses nothing; one record's trouble stops nobody else's clock.
+"""Runs what happens without a caller: does what is due, then sleeps until the next moment or until it is
+woken. A round compares records with reality and never relies on having heard of a change, so a crash loses
+nothing; one record's trouble stops nobody else's clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_SLEEP = timedelta(seconds=30)
 
 
 class Reconciler:
-    """`name` is for the log: whose loop it is."""
+    """Does what is due for the records of one noun. `name` says in the log which loop it is."""
 
     def __init__(self, name: str, store: Store, clock: Clock, *, retry: timedelta = RETRY) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Reconciler:
         self._awake.set()
 
     async def run(self) -> None:
-        """For ever; cancel it to stop."""
+        """Runs rounds for ever. Cancel it to stop."""
         leave: Callable[[], None] = self.store.on_commit(self._hear)
         try:
             while True:
@@ -53,22 +53,22 @@ class Reconciler:
             leave()
 
     async def _round(self) -> datetime:
-        """Do what is due; returns when to look again although nothing happened."""
+        """Does what is due; returns when to look again although nothing happened."""
         raise NotImplementedError
 
     def _hear(self, topics: frozenset[str]) -> None:
-        """Somebody's transaction announced these. Wakes the loop if that is news to it."""
+        """Hears what a committed transaction announced, and wakes the loop if it did not know."""
 
     def _is_paused(self, id: str) -> bool:
-        """Acting on it failed a moment ago."""
+        """Says whether acting on it failed a moment ago, so that it has to wait."""
         return id in self._not_before and self._not_before[id] > self.clock.now()
 
     def _look_at(self, id: str, moment: datetime) -> datetime:
-        """The end of its pause, or that moment."""
+        """Returns the end of its pause, or that moment if it is later."""
         return self._not_before[id] if self._is_paused(id) else moment
 
     async def _attend(self, id: str, act: Callable[[], Awaitable[None]]) -> None:
-        """`act`, unless it failed a moment ago; raises nothing."""
+        """Runs `act`, unless it failed a moment ago. Raises nothing."""
         if self._is_paused(id):
             return
         try:
@@ -82,7 +82,9 @@ class Reconciler:
 
 
 async def wait_until(moment: datetime, sooner: asyncio.Event, clock: Clock) -> None:
-    """Until the moment comes or the event is set, or for so long that it is worth looking at the clock."""
+    """Waits until the moment comes or the event is set, and not so long that the clock should be read
+    again.
+    """
     if moment >= FAR - timedelta(days=1):
         await sooner.wait()
         return

@@ -1,4 +1,4 @@
-"""The one way to keep a record (decision 0029): its repository is the only writer of its rows.
+"""Keeps records (decision 0029): a repository is the only writer of its rows.
 
 Each step is one short transaction: the lifecycle's table decides, `version` fences, the charge follows and
 the event is recorded. Who lost the fence looks again. A noun gives the codec of its rows (`Rows`), its
@@ -46,11 +46,13 @@ class Repository(Generic[R, T]):
         self._joins: list[Callable[[Connection, R], None]] = []
 
     def on_change(self, watcher: Callable[[R, Sequence[T]], None]) -> None:
-        """Called with the new record and the steps to it after every commit. Must be quick and not raise."""
+        """Calls back with the new record and its steps after every commit. The callback must be quick and
+        not raise.
+        """
         self._watchers.append(watcher)
 
     def with_each_new(self, join: Callable[[Connection, R], None]) -> None:
-        """Written with every new record, in its transaction. What it raises refuses the record."""
+        """Calls back in the transaction of every new record. What the callback raises refuses the record."""
         self._joins.append(join)
 
     async def find(self, id: str) -> R | None:
@@ -63,7 +65,7 @@ class Repository(Generic[R, T]):
         check: Callable[[Connection], None] | None = None,
         also: Also | None = None,
     ) -> R:
-        """Write a new record, taken through `steps` at once. `check` raises what refuses it."""
+        """Writes a new record, taken through `steps` at once. `check` raises what refuses it."""
         now = self.clock.now()
 
         def write(conn: Connection) -> R:
@@ -74,7 +76,7 @@ class Repository(Generic[R, T]):
         return self.announce(await self._write(wanted.id, write), steps)
 
     def add(self, conn: Connection, wanted: R, *steps: T, also: Also | None, now: datetime) -> R:
-        """As `create`, in a transaction of the caller's, who tells nobody before it is committed."""
+        """Does the same as `create` in the caller's transaction, who announces it only after the commit."""
         admitted = self._admit(conn, wanted, now)
         entries = walk(admitted, steps, self.lifecycle, now)
         added = entries[-1].after if entries else admitted
@@ -87,7 +89,7 @@ class Repository(Generic[R, T]):
         return added
 
     async def move(self, id: str, *steps: T) -> R:
-        """Take it through `steps` from the state it is in now.
+        """Takes a record through `steps` from the state it is in now.
 
         Raises IllegalTransition, NotFound, Conflict, and what the checks of the steps raise.
         """
@@ -101,7 +103,9 @@ class Repository(Generic[R, T]):
         raise Conflict(why=f"{self.noun} {id} is changing too fast")
 
     def step(self, conn: Connection, before: R, *steps: T) -> R:
-        """As `move`, once, in a transaction of the caller's. Raises Conflict if someone else wrote first."""
+        """Does the same as `move`, once, in the caller's transaction. Raises Conflict if someone else
+        wrote first.
+        """
         written = self._apply(conn, self._change(before, steps))
         if written is None:
             raise Conflict(why=f"{self.noun} {before.id} was changed by someone else")
@@ -110,15 +114,17 @@ class Repository(Generic[R, T]):
     # What a noun says of itself.
 
     def _admit(self, conn: Connection, wanted: R, now: datetime) -> R:
-        """The new record as it is written. Raises what refuses it."""
+        """Returns the new record as it is to be written. Raises what refuses it."""
         return wanted
 
     def _prepare(self, conn: Connection, change: Change[R, T]) -> R:
-        """The record as it is written, decided in the transaction of the step. Raises what refuses it."""
+        """Returns the record as it is to be written, decided in the step's transaction. Raises what
+        refuses it.
+        """
         return change.after
 
     def _record(self, conn: Connection, change: Change[R, T]) -> None:
-        """Let the charge follow the record, and tell of it."""
+        """Lets the charge follow the record, and records its event."""
         raise NotImplementedError
 
     def _missing(self, id: str) -> SandboxerError:
@@ -130,7 +136,7 @@ class Repository(Generic[R, T]):
         return Change(before=before, after=entries[-1].after, entries=entries, now=now)
 
     def _apply(self, conn: Connection, change: Change[R, T]) -> R | None:
-        """The record as it was written; None: someone else wrote first."""
+        """Writes the record and returns it; None if someone else wrote first."""
         assert change.before is not None
         after = self._prepare(conn, change)
         if not self.rows.replace(conn, change.before, after):
@@ -144,7 +150,7 @@ class Repository(Generic[R, T]):
         return after
 
     def announce(self, record: R, steps: Sequence[T] = ()) -> R:
-        """Tell the watchers of what was committed; called by itself for all but `add` and `step`."""
+        """Tells the watchers what was committed. Only callers of `add` and `step` have to call it."""
         for watcher in self._watchers:
             watcher(record, steps)
         return record
@@ -163,7 +169,7 @@ class Repository(Generic[R, T]):
 
 
 class RememberedRepository(Repository[R, T]):
-    """With a memory of every record that is not over.
+    """Remembers every record that is not over.
 
     One server owns the database (it is fenced), so the memory is the truth for reads on the hot path; a write
     by anyone else shows as a lost fence.
@@ -176,7 +182,7 @@ class RememberedRepository(Repository[R, T]):
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def load(self) -> Sequence[R]:
-        """Fill the memory; once, at start."""
+        """Fills the memory, once, at the start."""
         living = await self.store.read(self.rows.living)
         for record in living:
             self._remember(record)
@@ -186,7 +192,7 @@ class RememberedRepository(Repository[R, T]):
         return iter(list(self._memory.values()))
 
     def peek(self, id: str) -> R | None:
-        """The record if it is not over; no database."""
+        """Returns the record if it is not over, without the database."""
         return self._memory.get(id)
 
     async def find(self, id: str) -> R | None:

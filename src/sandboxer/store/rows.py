@@ -35,7 +35,7 @@ from sandboxer.kernel.errors import InvalidRequest
 
 
 class Recorded(Protocol):
-    """What the record of every noun has."""
+    """Names the fields that the record of every noun has."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -57,7 +57,7 @@ R = TypeVar("R", bound=Recorded)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """How a field lies in its column, where that does not hold the value as it is."""
+    """Converts between a field and its column, where the column does not hold the value as it is."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -78,7 +78,7 @@ def enumerated(kind: type[Enum]) -> Cell:
 
 
 def parts(kind: type[Any]) -> Cell:
-    """A value of plain parts, as a JSON object."""
+    """Stores a value of plain parts as a JSON object."""
     names = tuple(one.name for one in fields(kind))
     return Cell(
         write=lambda value: {name: getattr(value, name) for name in names}, read=lambda kept: kind(**kept)
@@ -94,7 +94,7 @@ def seconds(column: str) -> Cell:
 
 
 def optional(cell: Cell) -> Cell:
-    """None is kept as NULL."""
+    """Stores None as NULL."""
     write, read = cell.write, cell.read
     return Cell(
         column=cell.column,
@@ -104,9 +104,10 @@ def optional(cell: Cell) -> Cell:
 
 
 class Rows(Generic[R]):
-    """`prefix` is what their ids begin with, `over` the states in which nothing is left of one. `derived` are
-    columns that follow from the whole record and are not fields of it. Fields in `unread` are large: they
-    are None in what is read here."""
+    """Reads and writes the rows of one noun. `prefix` is what their ids begin with, `over` the states in
+    which nothing is left of one. `derived` are columns that follow from the whole record and are not
+    fields of it. Fields in `unread` are large: they are None in what is read here.
+    """
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class Rows(Generic[R]):
         conn.execute(self._insert, self._to_row(record))
 
     def replace(self, conn: Connection, before: R, after: R) -> bool:
-        """Write what differs, unless someone wrote first; False then, and nothing is changed."""
+        """Writes what differs. Returns False, and changes nothing, if someone else wrote first."""
         row: dict[str, Any] = {}
         for name in self._names:
             value = getattr(after, name)
@@ -157,7 +158,7 @@ class Rows(Generic[R]):
         return conn.execute(self._update(tuple(row)), {**fence, **values}).rowcount == 1
 
     def load(self, conn: Connection, id: str, *, lock: bool = False) -> R | None:
-        """`lock`: nobody else decides about it before this transaction ends."""
+        """Returns the record. With `lock`, nobody else decides about it before this transaction ends."""
         query = self._load.with_for_update() if lock else self._load
         row = conn.execute(query, {"wanted_id": id}).one_or_none()
         return None if row is None else self.read(row)
@@ -178,12 +179,12 @@ class Rows(Generic[R]):
         return Page(records=found[:limit], next_cursor=next_cursor(found, limit))
 
     def living(self, conn: Connection, account: str | None = None) -> list[R]:
-        """All of which something may be left. `account` None: everyone's."""
+        """Returns all records of which something may be left, of one account or (None) of all."""
         mine = () if account is None else (self.table.c.account == account,)
         return self.where(conn, self.is_left, *mine)
 
     def owners(self, conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-        """The account of each subject that is one of these."""
+        """Returns the account of each subject that is a record of this noun."""
         wanted = [subject for subject in subjects if subject.startswith(self.prefix)]
         if not wanted:
             return {}
@@ -237,7 +238,7 @@ class Listed(Protocol):
 
 
 def newest_first(query: Select[Any], table: Table, *, cursor: str | None, limit: int) -> Select[Any]:
-    """One row more than `limit`, for `next_cursor`. The table has `created_at` and `id`."""
+    """Asks for one row more than `limit`, for `next_cursor`. The table has `created_at` and `id`."""
     if cursor is not None:
         at, last_id = _open_cursor(cursor)
         older = and_(table.c.created_at == at, table.c.id < last_id)
@@ -246,7 +247,7 @@ def newest_first(query: Select[Any], table: Table, *, cursor: str | None, limit:
 
 
 def next_cursor(found: Sequence[Listed], limit: int) -> str | None:
-    """Where the next page begins; None if this was the last."""
+    """Returns the cursor of the next page; None if this was the last."""
     if len(found) <= limit:
         return None
     last = found[limit - 1]

@@ -1,4 +1,4 @@
-"""Columns whose content is sealed at rest: a copy of the database alone does not give it away.
+"""Seals the content of columns at rest: a copy of the database alone does not give it away.
 
 The type seals on the way in and opens on the way out, so no statement can forget it. The key belongs to the
 packages above; a server gives it to its store once (`seal_with`). What an older program wrote in plain is
@@ -51,7 +51,7 @@ class Cipher(Protocol):
 
 
 class SealedJson(TypeDecorator[Any]):
-    """A JSON object. `context` says what it is, and binds what was sealed to this column."""
+    """Stores a sealed JSON object. `context` says what it is, and binds what was sealed to this column."""
 
     impl = JSON(none_as_null=True)
     cache_ok = True
@@ -77,7 +77,7 @@ class SealedJson(TypeDecorator[Any]):
 
 
 class SealedBytes(TypeDecorator[bytes]):
-    """The same for bytes, which begin with no NUL when they are not sealed."""
+    """Stores sealed bytes. Bytes that are not sealed do not begin with NUL."""
 
     impl = LargeBinary
     cache_ok = True
@@ -102,13 +102,13 @@ class SealedBytes(TypeDecorator[bytes]):
 
 
 def seal_with(database: Database, cipher: Cipher) -> None:
-    """From now on, for everything that goes through this store."""
+    """Sets the key for everything that goes through this store from now on."""
     for engine in (database.writing, database.reading):
         setattr(engine.dialect, _CIPHER, cipher)
 
 
 def seal_old(conn: Connection) -> int:
-    """Some of what lies there in plain; how many rows. More may be left unless it returns 0."""
+    """Seals some of what is stored in plain; returns how many rows. More may be left unless it returns 0."""
     if conn.dialect.name == "sqlite":
         # What was there is overwritten, not only unlinked.
         conn.exec_driver_sql("PRAGMA secure_delete=ON")
@@ -116,7 +116,7 @@ def seal_old(conn: Connection) -> int:
 
 
 def forget_plain(database: Database) -> None:
-    """After the last `seal_old`: the write-ahead log still has what was written before. Blocks."""
+    """Removes plain text from the write-ahead log, after the last `seal_old`. Blocks."""
     if database.kind != "sqlite":
         return
     with closing(sqlite3.connect(sqlite_path(database.url), timeout=2)) as conn:

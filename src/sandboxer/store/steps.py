@@ -1,4 +1,4 @@
-"""One step of any record: what is asked of it, and the record that follows. Pure."""
+"""Decides one step of any record: what is asked of it, and the record that follows. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Lifecycle(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[R, T]):
-    """A step that was taken."""
+    """Describes a step that was made."""
 
     step: T
     before: R
@@ -61,7 +61,7 @@ class Entry(Generic[R, T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Generic[R, T]):
-    """What one transaction does to a record."""
+    """Describes what one transaction does to a record."""
 
     # None: it is new.
     before: R | None
@@ -71,7 +71,7 @@ class Change(Generic[R, T]):
 
 
 def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any], now: datetime) -> R:
-    """The record after the step. Raises IllegalTransition, and what `step.check` raises."""
+    """Returns the record after the step. Raises IllegalTransition, and what `step.check` raises."""
     if step.check is not None:
         step.check(before)
     values: dict[str, Any] = {"version": before.version + 1}
@@ -89,7 +89,7 @@ def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any], now: datet
 
 
 def walk(before: R, steps: Sequence[T], lifecycle: Lifecycle[Any], now: datetime) -> list[Entry[R, T]]:
-    """The record taken through all of them. Raises as `stepped`."""
+    """Returns the record after all of these steps. Raises as `stepped`."""
     entries: list[Entry[R, T]] = []
     for step in steps:
         after = stepped(before, step, lifecycle, now)

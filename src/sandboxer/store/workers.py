@@ -1,4 +1,4 @@
-"""Threads that carry out transactions, one connection each.
+"""Carries out transactions in threads with one connection each.
 
 A thread with its own queue and its own open connection costs a third of a pooled executor plus a pooled
 connection, and this path is walked by every request.
@@ -37,12 +37,14 @@ _TOPICS = "sandboxer.topics"
 
 
 def announce(conn: Connection, topic: str) -> None:
-    """Once this transaction is committed, those who listen with `Store.on_commit` hear of `topic`."""
+    """Announces `topic` to listeners of `Store.on_commit` once this transaction is committed."""
     conn.info.setdefault(_TOPICS, set()).add(topic)
 
 
 def run_body(conn: Connection, job: Job[Any]) -> Any:
-    """What its function returned; what it announced is kept with the job until the commit."""
+    """Runs the function of a job and returns its result. What it announced is kept with the job until the
+    commit.
+    """
     info = conn.info
     info.pop(_TOPICS, None)
     result = job.fn(conn)
@@ -67,7 +69,9 @@ def _is_intact(conn: Connection) -> bool:
 
 
 class Worker:
-    """A thread with one connection that takes jobs from a queue (others may share it) until told to end."""
+    """A thread with one connection that takes jobs from a queue, which others may share, until it is told
+    to end.
+    """
 
     def __init__(
         self,
@@ -88,12 +92,14 @@ class Worker:
         self._thread.start()
 
     def join(self, within_s: float | None = None) -> bool:
-        """False if it still runs: it hangs in the database's hands, or the kernel's."""
+        """Waits for the thread. Returns False if it still runs: it hangs in the database or the kernel."""
         self._thread.join(within_s)
         return not self._thread.is_alive()
 
     def interrupt(self, *, busy_for_s: float = 0.0) -> None:
-        """From any thread: cut the connection under what has taken this long, so that it fails."""
+        """Cuts the connection under a job that has taken this long, so that it fails. May be called from
+        any thread.
+        """
         since = self._busy_since
         if since is not None and time.monotonic() - since >= busy_for_s:
             self._line.cut()
@@ -199,7 +205,7 @@ class Worker:
 
 
 class _Line:
-    """The way to cut a connection from another thread, while its own waits for an answer that does not come.
+    """Cuts a connection from another thread, while its own waits for an answer that does not come.
 
     Of PostgreSQL a descriptor of our own for its socket: the driver's may be closed, and its number given to
     something else, at any moment.

@@ -1,4 +1,4 @@
-"""The writer: writes that wait at the same moment share one commit, and so one flush to the disk.
+"""Lets writes that wait at the same moment share one commit, and so one flush to the disk.
 
 Each of them stays a transaction of its own for everybody else. Later ones stand behind a savepoint, so a body
 that raises takes back its own work alone. On PostgreSQL, where a savepoint is a way there and back, they do
@@ -33,15 +33,15 @@ CAREFUL_GROUPS = 20
 
 
 class _GroupFailed(Exception):
-    """The shared transaction is of no use any more; nothing of it was committed."""
+    """The shared transaction failed; nothing of it was committed."""
 
 
 class _NoSavepoint(Exception):
-    """There is none to go back to."""
+    """There is no savepoint to go back to."""
 
 
 class Writer(Worker):
-    """Takes what waits, in the order it was asked for."""
+    """Carries out writes in the order they were asked for."""
 
     _is_ending = False
     _careful_groups = 0
@@ -67,7 +67,9 @@ class Writer(Worker):
         self._disconnect()
 
     def _connect(self) -> Connection:
-        """With the server's lock, if this is a server's: no session of the writer is without it."""
+        """Connects, with the server's lock if this is a server's store: no session of the writer is
+        without it.
+        """
         conn = super()._connect()
         if self._claim is not None and conn.dialect.name != "sqlite":
             try:
@@ -100,7 +102,7 @@ class Writer(Worker):
             deliver_all((apart,))
 
     def _shared(self, first: Job[Any], members: list[Job[Any]]) -> Job[Any] | None:
-        """Settle `first` and who waits behind it, all named in `members`.
+        """Carries out `first` and the writes that wait behind it, which are added to `members`.
 
         Returns one that the database refused: it ends the group, and is tried alone after it.
         """
@@ -150,7 +152,9 @@ class Writer(Worker):
         return None
 
     def _behind(self, savepoint: _Savepoint, conn: Connection, job: Job[Any]) -> bool:
-        """False if the database refused it; nothing of it is left then, nor of one that raised."""
+        """Carries out a write behind a savepoint. Returns False if the database refused it; nothing of it
+        is left then, nor of one that raised.
+        """
         is_refused = False
         try:
             job.settle(run_body(conn, job), None)
@@ -176,7 +180,9 @@ class Writer(Worker):
 
 
 class _Savepoint:
-    """In the driver's own words: through SQLAlchemy it would cost as much as a small body."""
+    """Sets savepoints by the driver itself: through SQLAlchemy it would cost as much as a small
+    transaction.
+    """
 
     def __init__(self, conn: Connection, *, is_wanted: bool) -> None:
         self._driver: Any = conn.connection.driver_connection
@@ -186,7 +192,7 @@ class _Savepoint:
         self.errors: tuple[type[BaseException], ...] = (DBAPIError, conn.dialect.loaded_dbapi.Error)
 
     def set(self) -> None:
-        """The one before is let go of: its work now belongs to the transaction."""
+        """Sets a savepoint and releases the one before, whose work now belongs to the transaction."""
         if not self._is_wanted:
             return
         if self._is_sqlite:

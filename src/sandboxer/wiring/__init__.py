@@ -1,4 +1,4 @@
-"""Where the packages meet: the only place that knows concrete classes."""
+"""Builds a platform out of the packages. Only this package knows concrete classes."""
 
 from sandboxer.wiring.backends import namespaces_settings
 from sandboxer.wiring.platform import Platform

@@ -1,4 +1,4 @@
-"""The backends that the settings name, and what the database says of their disks."""
+"""Opens the backends that the settings name, and checks that their disks belong to the database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sandboxer.store.engine import Store
 
 @dataclass(frozen=True, slots=True)
 class BoundBackends:
-    """Backends whose disks belong to the database."""
+    """Holds backends whose disks belong to the database."""
 
     backends: Mapping[str, Backend]
     # The operator put the two together.
@@ -38,8 +38,9 @@ async def open_bound(
     given: Mapping[str, Backend] | None,
     closing: AsyncExitStack,
 ) -> BoundBackends:
-    """Those that are given, or that the settings name. Before anything is written: this may be the wrong
-    database. Raises Conflict then."""
+    """Opens the backends given, or those that the settings name, before anything is written. Raises
+    Conflict if this is the wrong database for their disks.
+    """
     backends = await open_backends(settings, closing) if given is None else given
     bound = await bind(
         store,
@@ -63,7 +64,7 @@ async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[
 
 
 def namespaces_settings(settings: Settings) -> NamespacesSettings:
-    """What the default backend needs to know of the settings."""
+    """Returns the settings of the default backend."""
     return NamespacesSettings(
         state_dir=settings.state_dir,
         images_dir=settings.images_dir,
@@ -77,7 +78,7 @@ def namespaces_settings(settings: Settings) -> NamespacesSettings:
 
 
 def records_of_disks(conn: Connection) -> Records:
-    """What this database says of disks, of whatever kind."""
+    """Returns what this database says of disks, of whatever kind."""
     tables = (sandboxes, snapshots, published_images, volumes)
     rows = sum(conn.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
     held = select(func.count()).select_from(sandboxes).where(sandboxes.c.handle.is_not(None))

@@ -89,7 +89,7 @@ from sandboxer.work.sessions.use_cases import Sessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpperDependencies:
-    """What is built on sandboxes."""
+    """Holds what is built on sandboxes."""
 
     execution: Execution
     sessions: Sessions
@@ -298,7 +298,7 @@ def _contents(images_dir: Path) -> Iterator[ImageContent]:
 
 
 def _has_file(rootfs: Path, path: str) -> bool:
-    """A link in there may point anywhere, so none is followed."""
+    """Says whether an image has this file. Links may point anywhere, so none is followed."""
     return os.path.lexists(rootfs / path)
 
 

@@ -1,5 +1,6 @@
-"""What an edge may hold: every part of a running platform, and what `/health` tries of them: every part
-without which a request would fail."""
+"""Holds every part of a running platform, for the edges. `/health` tries the parts without which a
+request would fail.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ from sandboxer.work.sessions.use_cases import Sessions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """Everything an edge may hold."""
+    """Holds everything that an edge may use."""
 
     settings: Settings
     clock: Clock

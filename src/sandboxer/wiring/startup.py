@@ -68,7 +68,7 @@ async def open_platform(
     time_source: TimeSource | None = None,
     backends: Mapping[str, Backend] | None = None,
 ) -> AsyncIterator[Platform]:
-    """A running platform: reconciled, its loops turning. On leaving, sandboxes keep running.
+    """Yields a running platform: reconciled, with its loops started. On leaving, sandboxes keep running.
 
     `backends` that are given are used instead of those the settings name, and are not closed. A `clock` that
     is given is believed as it is; a `time_source` stands in for the clocks of the host.
@@ -133,21 +133,23 @@ async def open_platform(
 
 
 def _make_ready(settings: Settings) -> None:
-    """Hold this process to its limits, and refuse to start without what must not be improvised."""
+    """Sets the limits of this process, and refuses to start in production without its secrets."""
     hold_recursion()
     require_session_secret(settings.session_secret, production=settings.production)
 
 
 @asynccontextmanager
 async def _closing_with(budget: Budget) -> AsyncIterator[AsyncExitStack]:
-    """What is opened; the threads that work beside the loop end last."""
+    """Yields a stack that closes what is opened. The threads that work beside the loop end last."""
     async with AsyncExitStack() as closing:
         closing.callback(budget.queues.close)
         yield closing
 
 
 async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
-    """Ours alone: whoever served this database before can write to it no more."""
+    """Opens the store for this server alone: an earlier server of this database cannot write to it any
+    more.
+    """
     closing.enter_context(hold_state_dir(settings.state_dir))
     claim = closing.enter_context(hold_database(settings.database_url))
     opening = partial(open_store, settings.database_url, durability=settings.durability, claim=claim)
@@ -160,7 +162,9 @@ async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
 
 
 async def _open_seal(settings: Settings, store: Store) -> Seal:
-    """From here on environments are sealed at rest, also those that an older program left in plain."""
+    """Opens the seal. From here on environments are sealed at rest, also those that an older program left
+    in plain.
+    """
     seal = await open_master_key(store, settings.master_key_file)
     seal_with(store.database, seal)
     sealed = 0
@@ -189,7 +193,7 @@ def _open_events(store: Store, closing: AsyncExitStack) -> Events:
 
 
 def _open_spans(settings: Settings, closing: AsyncExitStack) -> SpanSink | None:
-    """What takes spans to the collector, if the settings name one."""
+    """Returns what sends spans to the collector, if the settings name one."""
     if settings.otlp_endpoint is None:
         return None
     try:
@@ -240,8 +244,10 @@ def _limits(settings: Settings) -> LimitPolicy:
 
 
 def hold_recursion() -> None:
-    """Set the limit back. A module raises it only when it is first imported, so it is imported here first,
-    where the Ethereum libraries are loaded at all: call this again after whatever may have loaded them."""
+    """Sets the recursion limit back. A module raises it only when it is first imported, so it is imported
+    here first, where the Ethereum libraries are loaded at all: call this again after whatever may have
+    loaded them.
+    """
     if any(name in sys.modules for name in _RAISERS):
         importlib.import_module("py_ecc")
     sys.setrecursionlimit(LIMIT)

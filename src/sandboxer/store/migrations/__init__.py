@@ -14,7 +14,9 @@ PASS_THROUGH = "of commit 314a709"
 
 
 def statements(kind: str) -> list[str]:
-    """What makes the baseline in an empty database of this kind (`sqlite`, `postgresql`)."""
+    """Returns the statements that make the baseline in an empty database of this kind (`sqlite`,
+    `postgresql`).
+    """
     text = files(__name__).joinpath(f"baseline-{kind}.sql").read_text()
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("--")]
     return [one for one in "".join(lines).split(";\n") if one.strip()]
