@@ -1,1 +1,1 @@
-"""Who is calling: keys, signatures, nonces, the owner."""
+"""Says who is calling: keys, signatures, nonces, wallets, the owner."""

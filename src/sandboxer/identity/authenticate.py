@@ -1,4 +1,4 @@
-"""Who sent this request? Answered from its head, before a byte of its body is read.
+"""Says who sent a request, from its head, before a byte of its body is read.
 
 Order matters: cheap checks first; the signature before the nonce, so that strangers cannot burn nonces or
 fill the repository; and an unknown key costs the same HMAC as a wrong signature.
@@ -47,7 +47,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Who is calling, and what its body must still prove before it may take effect."""
+    """Names the caller, and what the body must still prove before it may take effect."""
 
     caller: Caller
     # v2: the hash the caller signed. Feed the body to `body_check()` while it streams.
@@ -57,7 +57,7 @@ class Verdict:
 
     @property
     def needs_body(self) -> bool:
-        """Nothing is proven until `verify` was called with the whole body."""
+        """Says whether nothing is proven before `verify` was called with the whole body."""
         return self.pending_v1 is not None
 
     def body_check(self) -> BodyCheck:
@@ -65,7 +65,7 @@ class Verdict:
         return BodyCheck(self.content_sha256)
 
     def verify(self, body: bytes) -> None:
-        """Of a body that is there as a whole."""
+        """Checks a body that is there as a whole."""
         if self.pending_v1 is not None:
             self.pending_v1.verify(body)
             return
@@ -131,7 +131,7 @@ class Authenticator:
     async def check_head(
         self, headers: RawHeaders, method: str, path_with_query: str, now: datetime
     ) -> Verdict:
-        """The caller, or Unauthenticated with a `reason` and a `hint` an agent can act on.
+        """Returns the caller. Raises Unauthenticated with a `reason` and a `hint` that an agent can act on.
 
         `headers` are the raw pairs as received (names in lower case), `path_with_query` the target as sent.
         """
@@ -186,7 +186,9 @@ class Authenticator:
 
 
 def _collect(headers: RawHeaders) -> dict[bytes, bytes]:
-    """Our headers. One given twice is refused: two readers could believe two different ones."""
+    """Collects our headers. Refuses one that is given twice: two readers could believe two different
+    values.
+    """
     head: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _HEADERS:
@@ -230,7 +232,9 @@ def _timestamp(head: dict[bytes, bytes], now: datetime, wall_ahead: timedelta | 
 
 
 def _refuse_for_our_clock(skew: int, server_time: int, wall_ahead_s: int) -> None:
-    """This host's clock was set. Whose is wrong? If the caller's time is that of our wall clock: ours."""
+    """Refuses a timestamp after this host's clock was set. The platform is at fault if the caller agrees
+    with our wall clock.
+    """
     if abs(skew - wall_ahead_s) <= WINDOW_S:
         raise Unavailable(
             why=f"this server's clock was set by {wall_ahead_s:+d} s and is not believed yet",
@@ -268,7 +272,9 @@ def _check_signature(key: Key | None, canonical: bytes, signature: str, form: st
 
 
 def _refuse_unfit(key: Key, now: datetime) -> None:
-    """After the signature: only whoever holds the secret is told why it does not work."""
+    """Refuses a key that may not sign. Called after the signature was checked: only the holder of the
+    secret is told why.
+    """
     match key.why_not(now):
         case "suspended":
             raise _refusal(
@@ -286,7 +292,7 @@ def _refuse_unfit(key: Key, now: datetime) -> None:
 
 
 def unsigned() -> Unauthenticated:
-    """For a request that came without any credentials."""
+    """Returns the error for a request without any credentials."""
     return _refusal("missing", "there is no Authorization header", _HOW)
 
 
@@ -307,17 +313,19 @@ def canonical_paper(timestamp: str, method: str, path_with_query: str, body: byt
 
 
 def v1_is_ambiguous(path_with_query: str) -> bool:
-    """A bare colon would let a captured request's body begin where its path ended, or the reverse."""
+    """Says whether v1 could read two requests into one text: a bare colon may end the path or begin the
+    body.
+    """
     return ":" in path_with_query
 
 
 def sign(secret: bytes, canonical: bytes) -> str:
-    """Lower-case hex HMAC-SHA256."""
+    """Returns the HMAC-SHA256 as lower-case hex."""
     return hmac.digest(secret, canonical, "sha256").hex()
 
 
 def matches(expected: str, given: str) -> bool:
-    """In constant time, for any text: as `str`, `compare_digest` refuses all but ASCII."""
+    """Compares in constant time, for any text: given `str`, `compare_digest` refuses all but ASCII."""
     return hmac.compare_digest(
         expected.encode("utf-8", "surrogatepass"), given.encode("utf-8", "surrogatepass")
     )

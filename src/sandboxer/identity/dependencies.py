@@ -1,4 +1,4 @@
-"""The parts of wallet identity, opened together: they share a clock, a table of challenges and a domain."""
+"""Opens the parts of wallet identity together: they share a clock, a table of challenges and a domain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ async def open_wallet_identity(
     registry: Registry | None = None,
     genesis_level: int = LEVEL_NEEDED,
 ) -> WalletIdentity:
-    """`url` is how callers reach the platform; its host and port are the domain that messages are signed for.
+    """Opens wallet identity. `url` is how callers reach the platform; its host and port are the domain that
+    messages are signed for.
 
     Raises InvalidRequest (field SESSION_AUTH_SECRET) in production without a secret.
     """

@@ -1,4 +1,5 @@
-"""An API key after its making: its secret is fetched once, it is regenerated, suspended, judged.
+"""Manages API keys after they were made: secrets are fetched once, keys are regenerated, suspended,
+validated.
 
 A key that was made while nobody was listening (a payment came in) waits for its secret to be fetched within
 15 minutes, by whoever holds the claim that was handed out beforehand. Later only a new one can be had, free.
@@ -29,7 +30,7 @@ REVEAL_FOR = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Hand `token` to whoever will pay; keep only `hash`."""
+    """Lets whoever pays fetch a secret later. Hand out `token`; keep only `hash`."""
 
     token: str = field(repr=False)
 
@@ -40,7 +41,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """What an account has paid for, as the accounts package knows it."""
+    """Says what an account has paid for."""
 
     level: int
     requests_per_minute: int
@@ -54,7 +55,7 @@ TierOf = Callable[[str], Awaitable[Tier | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyReport:
-    """What anyone who knows a public key may know of it: not whose it is, nor why it was suspended."""
+    """Holds what anyone who knows a public key may learn: not its account, nor why it was suspended."""
 
     public_key: str
     is_valid: bool
@@ -85,7 +86,7 @@ class KeyLife:
         actor: str,
         expires_at: datetime | None = None,
     ) -> str:
-        """A key whose secret waits to be fetched with the claim; returns its public half.
+        """Makes a key whose secret is fetched later with the claim; returns its public half.
 
         Inside the caller's write transaction: the key exists if and only if what paid for it does.
         """
@@ -94,14 +95,14 @@ class KeyLife:
         return new.public_key
 
     def claim_for(self, secret: str, asked: str) -> Claim:
-        """The same claim again for who repeats what was asked and knows the secret it was asked with."""
+        """Returns the same claim again to whoever repeats the request and knows its secret."""
         digest = hashlib.sha256(asked.encode()).hexdigest()
         return Claim(
             base64.urlsafe_b64encode(self._keys.derived(f"claim {digest} {secret}")).decode().rstrip("=")
         )
 
     async def reveal(self, public_key: str, claim: str) -> NewKey:
-        """The secret, once, within 15 minutes of the key's making."""
+        """Returns the secret, once, within 15 minutes after the key was made."""
         now = self._clock.now()
 
         def reveal(conn: Connection) -> NewKey:
@@ -127,7 +128,9 @@ class KeyLife:
     async def regenerate(
         self, public_key: str, *, account: str | None, actor: str, also: Also | None = None
     ) -> NewKey:
-        """A new secret for the same key; the old one ends at once. Free. `account` None: by an operator."""
+        """Makes a new secret for the same key; the old one ends at once. It is free. `account` None means
+        the operator asks.
+        """
 
         def pick(conn: Connection) -> Row[Any]:
             row = _live(conn, public_key)
@@ -138,7 +141,9 @@ class KeyLife:
         return await self._regenerate(pick, public_key, actor, also)
 
     async def regenerate_by_claim(self, public_key: str, claim: str) -> NewKey:
-        """For who came too late to fetch the secret. Works until a secret was handed over."""
+        """Makes a new secret for someone who came too late to fetch the first. Works until a secret was
+        handed over.
+        """
 
         def pick(conn: Connection) -> Row[Any]:
             row = _claimed(conn, public_key, claim)
@@ -153,7 +158,7 @@ class KeyLife:
         return await self._regenerate(pick, public_key, "claim")
 
     async def suspend(self, public_key: str, *, why: str, actor: str, also: Also | None = None) -> None:
-        """It signs nothing until unsuspended. Suspending twice keeps the first reason."""
+        """Suspends a key: it signs nothing until unsuspended. Suspending twice keeps the first reason."""
         now = self._clock.now()
 
         def suspend(conn: Connection) -> None:
@@ -179,7 +184,7 @@ class KeyLife:
     async def set_expiry(
         self, public_key: str, expires_at: datetime | None, *, actor: str, also: Also | None = None
     ) -> None:
-        """Also of a key that has expired: paying for it wakes it."""
+        """Sets when a key expires. A key that has expired works again once it is paid for."""
         now = self._clock.now()
 
         def change(conn: Connection) -> None:
@@ -191,7 +196,9 @@ class KeyLife:
         await self._apply(change, public_key, also)
 
     async def validate(self, public_key: str, *, tier_of: TierOf | None = None) -> KeyReport:
-        """Would this key be let in, and with which limits? Unknown and revoked look the same."""
+        """Says whether this key would be accepted, and with which limits. Unknown and revoked look the
+        same.
+        """
         now = self._clock.now()
         key = await self._keys.lookup(public_key)
         if key is None:
@@ -257,7 +264,7 @@ def _live(conn: Connection, public_key: str) -> Row[Any]:
 
 
 def _claimed(conn: Connection, public_key: str, claim: str) -> Row[Any]:
-    """A wrong claim and an unknown key are answered alike."""
+    """Returns the key that this claim is for. A wrong claim and an unknown key are answered alike."""
     row = conn.execute(
         select(keys).where(keys.c.public_key == public_key, keys.c.revoked_at.is_(None))
     ).one_or_none()

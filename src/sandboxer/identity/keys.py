@@ -1,4 +1,4 @@
-"""The keys that sign requests: making, finding, listing, revoking. Secrets leave sealed and return once."""
+"""Makes, finds, lists and revokes the keys that sign requests. Secrets are stored sealed and shown once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ keys = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who a request comes from, as the packages above see it."""
+    """Names who a request comes from, for the packages above."""
 
     public_key: str
     account: str
@@ -94,7 +94,7 @@ class Key:
         return self.caller.public_key
 
     def why_not(self, now: datetime) -> Reason | None:
-        """Why it may not sign now, if it may not."""
+        """Returns why the key may not sign now; None if it may."""
         if self.revoked_at is not None:
             return "revoked"
         if self.suspended_at is not None:
@@ -106,7 +106,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKey:
-    """The only value that carries the secret outwards; shown once."""
+    """Carries a new key with its secret, which is shown once. No other value carries a secret outwards."""
 
     public_key: str
     secret_key: str = field(repr=False)
@@ -145,12 +145,12 @@ class Keys:
         self._revocations = 0
 
     async def find(self, public_key: str) -> Key | None:
-        """The key that may sign now; None if there is none, or it may not."""
+        """Returns the key if it may sign now; None if it is unknown or may not."""
         key = await self.lookup(public_key)
         return None if key is None or key.why_not(self._clock.now()) else key
 
     async def lookup(self, public_key: str) -> Key | None:
-        """The key, also if it is suspended or has expired; None if unknown or revoked.
+        """Returns the key, also if it is suspended or has expired; None if it is unknown or revoked.
 
         Usually answered without the database.
         """
@@ -182,7 +182,9 @@ class Keys:
         expires_at: datetime | None = None,
         also: Also | None = None,
     ) -> NewKey:
-        """A fresh key, usable at once. Unless it `accepts_v1`, only replay-proof signatures are taken."""
+        """Makes a key that works at once. Unless it `accepts_v1`, only replay-proof signatures are
+        accepted.
+        """
         new = generate(account, name, accepts_v1=accepts_v1)
 
         def create(conn: Connection) -> None:
@@ -194,7 +196,9 @@ class Keys:
         return new
 
     async def revoke(self, public_key: str, *, actor: str = "owner", also: Also | None = None) -> None:
-        """From now on nothing it signs is accepted. Twice is no error; the newest owner's key stays."""
+        """Revokes a key: nothing it signs is accepted any more. Twice is no error; the newest owner's key
+        stays.
+        """
         now = self._clock.now()
 
         def revoke(conn: Connection) -> None:
@@ -216,12 +220,12 @@ class Keys:
             self.forget(public_key)
 
     def forget(self, public_key: str) -> None:
-        """Its row has changed: what was read before must be used no more, nor be put back."""
+        """Drops a key from the cache because its row has changed; what was read before is not put back."""
         self._revocations += 1
         self._cache.pop(public_key, None)
 
     async def list(self, account: str | None = None) -> list[Key]:
-        """Every key, or every key of an account, oldest first, revoked ones included."""
+        """Returns every key, or every key of an account, oldest first, revoked ones included."""
         query = select(keys).order_by(keys.c.created_at, keys.c.public_key)
         if account is not None:
             query = query.where(keys.c.account == account)
@@ -233,7 +237,7 @@ class Keys:
         return None if row is None else self._key(row)
 
     async def adopt_owner(self, new: NewKey) -> None:
-        """Make `new` an owner's key; nothing happens if it is known already."""
+        """Makes `new` an owner's key; does nothing if it is known already."""
 
         def adopt(conn: Connection) -> None:
             known = select(keys.c.public_key).where(keys.c.public_key == new.public_key)
@@ -252,7 +256,7 @@ class Keys:
         expires_at: datetime | None = None,
         claim_hash: str | None = None,
     ) -> None:
-        """In the caller's transaction, so that a key and what it is for come to be together.
+        """Writes a key in the caller's transaction, so that a key and what it is for are made together.
 
         With a `claim_hash` the secret waits to be fetched; without one it counts as handed over now.
         """
@@ -278,18 +282,18 @@ class Keys:
         )
 
     def derived(self, info: str) -> bytes:
-        """A secret that follows from `info` and from what this platform alone knows."""
+        """Derives a secret from `info` and from what this platform alone knows."""
         return self._seal.derive(info)
 
     def sealed(self, public_key: str, secret_key: str) -> dict[str, Any]:
-        """The columns that stand for a secret."""
+        """Returns the columns that hold a secret, sealed."""
         return {
             "sealed_secret": self._seal.close(secret_key.encode(), context=public_key),
             "secret_hash": secret_hash(secret_key.encode()),
         }
 
     def opened(self, row: Row[Any]) -> bytes:
-        """The secret of a row. Raises Broken if it is not the one that was put there."""
+        """Returns the secret of a row. Raises Broken if it is not the one that was put there."""
         secret = self._seal.open(row.sealed_secret, context=row.public_key)
         if row.secret_hash is not None and row.secret_hash != secret_hash(secret):
             raise Broken(why=f"the secret of {row.public_key} is not the one that was sealed")
@@ -334,7 +338,7 @@ def random_secret() -> str:
 
 
 def secret_hash(secret: bytes) -> str:
-    """Unsalted: a secret has 260 random bits, nobody can try them all."""
+    """Hashes a secret without salt: it has 260 random bits, nobody can try them all."""
     return hashlib.sha256(secret).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A nonce works once. Bounded memory, and a restart forgets nothing that could still be replayed.
+"""Lets each nonce work once, in bounded memory, and across restarts.
 
 A request's timestamp must lie within the window, so a nonce has to be remembered only until its timestamp
 leaves it. What a restart would forget is covered twice:
@@ -35,7 +35,9 @@ class NonceJournal:
         self._turn_ends_s: int | None = None
 
     def take_over(self, *, after: int) -> list[tuple[int, bytes]]:
-        """What the last process wrote with a timestamp above `after`, gathered into the file now in use."""
+        """Returns what the last process wrote with a timestamp above `after`, and copies it into the file
+        now in use.
+        """
         found: list[tuple[int, bytes]] = []
         for path in self._paths:
             content = path.read_bytes() if path.exists() else b""
@@ -51,7 +53,9 @@ class NonceJournal:
         return found
 
     def append(self, timestamp: int, digest: bytes, now_s: int) -> None:
-        """Kept when this returns. Raises Unavailable if it cannot be: the request must not be served then."""
+        """Writes a nonce to the journal before it returns. Raises Unavailable if that fails: the request
+        must not be served then.
+        """
         try:
             if self._turn_ends_s is None:
                 self._turn_ends_s = now_s + _TURN_S
@@ -66,7 +70,8 @@ class NonceJournal:
             ) from error
 
     def check(self) -> None:
-        """From any thread: is the file in its folder, and does the folder take writes? Raises Unavailable.
+        """Raises Unavailable unless the file is in its folder and the folder can be written to. May be called
+        from any thread.
 
         By a file beside it: another thread must not write between the records.
         """
@@ -114,7 +119,9 @@ _FORGET_AT_ONCE = 200
 
 
 class NonceRepository:
-    """Lives on one thread. Without a `journal_dir` a restart within one second is not covered (tests)."""
+    """Remembers used nonces, on one thread. Without a `journal_dir` a restart within one second is not
+    covered (tests).
+    """
 
     def __init__(
         self,
@@ -144,7 +151,7 @@ class NonceRepository:
                     self._add(second, digest, "")
 
     def use(self, public_key: str, nonce: str, timestamp: int, now: datetime) -> None:
-        """Take the nonce of a request whose signature holds, or refuse.
+        """Uses up the nonce of a request whose signature is valid, or refuses it.
 
         Call it last: nothing that is refused for another reason may use up a nonce or a place in the
         repository.
@@ -167,7 +174,9 @@ class NonceRepository:
         self._add(timestamp, digest, public_key)
 
     def refuse_forgotten(self, timestamp: int, now: datetime) -> None:
-        """Cheap enough to ask before anything is computed."""
+        """Refuses a timestamp whose nonces may be forgotten. Cheap enough to ask before anything is
+        computed.
+        """
         if timestamp <= self._forgotten_up_to:
             raise Unauthenticated(
                 why="the request was signed before this server started, or its clock was set back",
@@ -198,7 +207,8 @@ class NonceRepository:
         self._by_second[second].append(digest)
 
     def _forget_some(self) -> None:
-        """A bounded number at a time: after a busy hour and a pause, no single request pays for all.
+        """Forgets a bounded number of old nonces: after a busy hour and a pause, no single request pays for
+        all.
 
         What is due but still here does no harm, since its timestamp is refused anyway.
         """
@@ -220,7 +230,9 @@ class NonceRepository:
             del self._count_by_key[public_key]
 
     def _refuse_if_full(self, public_key: str) -> None:
-        """Forgetting a nonce to make room would allow its replay, so the honest answer is: not now."""
+        """Refuses a request if no more nonces can be remembered. Forgetting one to make room would allow
+        its replay.
+        """
         if len(self._seen) >= self._capacity:
             raise Unavailable(why="too many signed requests within the last minutes", retry_after_s=WINDOW_S)
         if self._count_by_key.get(public_key, 0) >= self._capacity_per_key:

@@ -1,4 +1,6 @@
-"""The first key: whoever can read `owner.json` owns the platform. Made before the server answers anything."""
+"""Makes the owner's key before the server answers anything. Whoever can read `owner.json` owns the
+platform.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from sandboxer.kernel.errors import Broken
 
 
 async def ensure_owner(keys: Keys, path: Path, *, url: str) -> str:
-    """Make file and database agree on the owner's key; returns its public half. Safe to repeat after a crash.
+    """Makes file and database agree on the owner's key; returns its public half. Safe to repeat after a
+    crash.
 
     The file wins if it names a key the database lacks (the database is new), the database if the file is
     gone. The owner's key takes v1 signatures too, so that existing clients work on the first day.

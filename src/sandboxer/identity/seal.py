@@ -1,4 +1,5 @@
-"""Secrets at rest: AES-256-GCM under `master.key`, so that a copy of the database alone gives nothing away.
+"""Seals secrets at rest with AES-256-GCM under `master.key`, so that a copy of the database alone gives
+nothing away.
 
 The master key belongs to the database it has sealed: another one, or a new one, is refused at the start.
 Files that hold secrets are of mode 0600 from their first instant, whole or absent after any crash.
@@ -22,7 +23,7 @@ from sandboxer.store.engine import Store
 
 
 def create_private_file(path: Path, text: str) -> bool:
-    """Write a new file; False (and nothing done) if there is one already."""
+    """Writes a new file. Returns False, and does nothing, if there is one already."""
     draft = _draft(path, text)
     try:
         os.link(draft, path)
@@ -35,7 +36,7 @@ def create_private_file(path: Path, text: str) -> bool:
 
 
 def replace_private_file(path: Path, text: str) -> None:
-    """Write the file; a reader sees the old content or the new, never a part."""
+    """Writes the file. A reader sees the old content or the new, never a part."""
     draft = _draft(path, text)
     os.replace(draft, path)
     _sync_folder(path.parent)
@@ -77,7 +78,7 @@ class Seal:
         self._key = key
 
     def derive(self, info: str) -> bytes:
-        """A key of its own for another purpose (HKDF-SHA256); it says nothing about this one."""
+        """Derives a key for another purpose (HKDF-SHA256), which says nothing about this one."""
         return HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=info.encode()).derive(self._key)
 
     def close(self, secret: bytes, *, context: str) -> bytes:
@@ -98,7 +99,7 @@ class Seal:
 
 
 def open_seal(path: Path) -> Seal:
-    """The seal of the key file, which is made (0600, random) where there is none."""
+    """Opens the seal of a key file, which is made (0600, random) if there is none."""
     try:
         text = path.read_text("ascii")
     except FileNotFoundError:
@@ -115,7 +116,9 @@ _REMEDY = "bring back the master.key that was backed up with it (`sandboxer back
 
 
 async def open_master_key(store: Store, path: Path) -> Seal:
-    """The seal of this database's key; made if neither the key nor the database is older than this start."""
+    """Opens the seal of this database's key. It is made only if both the key file and the database are
+    new.
+    """
     known = await store.read(_known)
     if known is not None and not path.exists():
         raise Conflict(why=f"{path} is missing, and this database was sealed with it; {_REMEDY}")

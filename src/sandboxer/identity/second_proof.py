@@ -1,5 +1,5 @@
-"""Destroying or unlocking what is locked needs a second proof: a fresh signature by the account's other
-factor.
+"""Demands a second proof before something locked is destroyed or unlocked: a fresh signature by the account's
+other factor.
 
 Whoever called with an API key answers with a wallet, whoever called with a wallet session with an API key.
 Before an account gets another factor, one with only one kind signs the challenge with that one: it is fresh
@@ -28,7 +28,7 @@ _WORDS: dict[Factor, str] = {"api_key": "an API key", "wallet": "a wallet"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondProof:
-    """The answer to a challenge."""
+    """Holds the answer to a challenge."""
 
     challenge: str
     # The public key or wallet address that signed.
@@ -38,7 +38,7 @@ class SecondProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a challenge allows, once: one action on one resource."""
+    """Names what a challenge allows, once: one action on one resource."""
 
     action: str
     resource: str
@@ -49,7 +49,9 @@ class Bound:
 
 
 def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> SecondProof | None:
-    """None if there is none; Unauthenticated if it is there in part, or twice."""
+    """Reads a second proof; None if there is none. Raises Unauthenticated if it is there in part, or
+    twice.
+    """
     found: dict[str, str] = {}
     for name, value in headers:
         part = _HEADERS.get(name)
@@ -65,7 +67,9 @@ def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> SecondProof | 
 
 
 def proof_message(challenge: Challenge, domain: str) -> str:
-    """What is signed. Starts like no request's canonical form, so that neither can stand for the other."""
+    """Returns the text to sign. It starts like no request's canonical form, so that neither can stand for
+    the other.
+    """
     action, resource, _ = json.loads(challenge.bound_to)
     return "\n".join(
         [
@@ -82,7 +86,7 @@ def proof_message(challenge: Challenge, domain: str) -> str:
 
 
 def factor_needed(used: Factor, available: frozenset[Factor]) -> Factor:
-    """The other one, where there is one."""
+    """Returns the other factor if the account has one."""
     other: Factor = "wallet" if used == "api_key" else "api_key"
     return other if other in available else used
 
@@ -107,7 +111,7 @@ class SecondProofs:
         factor: Factor | None = None,
         is_strict: bool = False,
     ) -> None:
-        """Returns if the proof holds. Without one: SecondProofNeeded, with the challenge to sign.
+        """Returns if the proof is valid. Raises SecondProofNeeded without one, with the challenge to sign.
 
         Ask for it also before an account gets another factor: a stolen session must not make its own second.
         `factor` names the one that must sign, where the other may be what was lost. `is_strict`: the factor
@@ -182,7 +186,7 @@ class SecondProofs:
 
 
 def one_factor(available: frozenset[Factor]) -> Conflict:
-    """What to do first, for an account that has nothing to confirm with."""
+    """Returns the error that says what an account with only one factor must do first."""
     if "wallet" in available:
         why, hint = "only wallets", "Make an API key for this account first: POST /v1/keys."
     else:

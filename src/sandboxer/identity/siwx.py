@@ -1,4 +1,5 @@
-"""Sign-in-with-X (CAIP-122): one message form for EVM (where it is EIP-4361), Stacks and Bitcoin wallets.
+"""Reads and checks Sign-in-with-X (CAIP-122), one message form for EVM (where it is EIP-4361), Stacks and
+Bitcoin wallets.
 
 So a wallet with credit proves who it is without paying again: for a session, or for a single request. Reading
 is strict: what is read and written again must be the same text, or we understood another than was signed.
@@ -87,7 +88,9 @@ class SiwxMessage:
 
 
 def parse(text: str) -> SiwxMessage:
-    """The message, or Unauthenticated (malformed) for anything that `SiwxMessage.text` would not write."""
+    """Parses a message. Raises Unauthenticated (malformed) for anything that `SiwxMessage.text` would not
+    write.
+    """
     lines = text.split("\n") if len(text) <= _LONGEST else []
     first = _FIRST.fullmatch(lines[0]) if len(lines) > 5 else None
     if first is None:
@@ -121,7 +124,7 @@ def parse(text: str) -> SiwxMessage:
 
 
 def from_header(value: str) -> tuple[SiwxMessage, str]:
-    """The x402 form (`SIGN-IN-WITH-X`): base64 of JSON with the fields and the signature."""
+    """Reads the x402 form (`SIGN-IN-WITH-X`): base64 of JSON with the fields and the signature."""
     try:
         said: Any = json.loads(base64.b64decode(value.encode("ascii"), validate=True))
         namespace, _, reference = _string(said["chainId"]).partition(":")
@@ -153,7 +156,7 @@ def from_header(value: str) -> tuple[SiwxMessage, str]:
 def check(
     message: SiwxMessage, *, domain: str, now: datetime, uri: str | None = None, target: str | None = None
 ) -> Wallet:
-    """The wallet that claims to have written this for us, now; its signature is checked afterwards.
+    """Returns the wallet that claims to have written this for us, now; its signature is checked afterwards.
 
     `uri` is ours: the message's must be of the same origin. `target` is the path asked for, where the message
     serves one request: if it names resources, the path must be one of them.
@@ -197,9 +200,9 @@ class Siwx:
         self._statement = statement
 
     async def offer(self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True) -> dict[str, object]:
-        """The `info` of the sign-in-with-x extension: what a client completes and signs.
+        """Returns the `info` of the sign-in-with-x extension, which a client completes and signs.
 
-        Told to somebody who did not ask for it (a 402), it costs no row.
+        Sent to somebody who did not ask for it (in a 402), it costs no row.
         """
         if is_asked_for:
             made = await self._challenges.issue("siwx")
@@ -219,14 +222,16 @@ class Siwx:
         }
 
     async def sign_in(self, text: str, signature: str) -> OpenedSession:
-        """A session for the wallet that signed `text`."""
+        """Opens a session for the wallet that signed `text`."""
         return await self._sessions.open_for(await self._prove(parse(text), signature))
 
     async def sign_in_by_header(self, value: str) -> OpenedSession:
         return await self._sessions.open_for(await self._prove(*from_header(value)))
 
     async def identify(self, value: str, target: str | None = None) -> Caller:
-        """Who sent this SIGN-IN-WITH-X header, for one request (to `target`) and without a session."""
+        """Returns who sent this SIGN-IN-WITH-X header, for one request (to `target`) and without a
+        session.
+        """
         message, signature = from_header(value)
         return await self._sessions.identify(await self._prove(message, signature, target))
 
@@ -243,7 +248,9 @@ class Siwx:
 
 
 def _is_of(uri: str, domain: str, ours: str | None) -> bool:
-    """On our host and, where we know our own address, by our scheme; no user part misleads a reader."""
+    """Says whether a URI is on our host and, where we know our own address, of our scheme, without a user
+    part.
+    """
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -253,7 +260,9 @@ def _is_of(uri: str, domain: str, ours: str | None) -> bool:
 
 
 def _check_resources(resources: tuple[str, ...], domain: str, uri: str | None, target: str | None) -> None:
-    """A signature given for one thing must not open another."""
+    """Raises if the message names resources and this is none of them: a signature for one thing must not
+    open another.
+    """
     if not all(_is_of(resource, domain, uri) for resource in resources):
         raise _refused("other_resource", f"it names resources that are not of {domain}")
     if not resources or target is None:
@@ -309,7 +318,7 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _optional(said: dict[str, object], name: str) -> str | None:
-    """Some clients write an empty text for what they leave out."""
+    """Reads an optional field. Some clients write an empty text for what they leave out."""
     return _string(said[name]) if said.get(name) else None
 
 

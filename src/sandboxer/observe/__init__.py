@@ -1,1 +1,1 @@
-"""What happened and how much: events, metrics, traces, the log."""
+"""Records what happened and how much: events, webhooks, metrics, traces, the log."""

@@ -1,5 +1,5 @@
-"""What happened, told in order. An event is recorded in the transaction of the change it tells of (outbox),
-so there is never a change without its event nor an event without its change.
+"""Records what happened, in order. An event is recorded in the transaction of its change (outbox), so there
+is never a change without its event nor an event without its change.
 
 Followers hold a cursor, not a queue: a slow one costs nothing but its own lateness.
 """
@@ -63,7 +63,7 @@ def record(
     at: datetime,
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell of a change in the change's own write transaction; followers wake once it is committed."""
+    """Records an event in the write transaction of its change. Followers wake once that is committed."""
     conn.execute(
         _INSERT,
         {
@@ -107,7 +107,7 @@ def record_all(conn: Connection, told: Sequence[Told], *, kind: str, actor: str,
 
 
 class Events:
-    """Reading side of the event log. Lives on one event loop."""
+    """Reads and follows the event log. Lives on one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -116,19 +116,21 @@ class Events:
         self._leave = store.on_commit(self._ring)
 
     async def page(self, subject: str | None, after: int = 0, limit: int = MAX_PAGE) -> list[Event]:
-        """Events with an id greater than `after`, oldest first; of every subject if `subject` is None."""
+        """Returns events with an id greater than `after`, oldest first; of every subject if `subject` is
+        None.
+        """
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(min(limit, MAX_PAGE))
         if subject is not None:
             query = query.where(events.c.subject == subject)
         return await self._store.read(lambda conn: [_event(row) for row in conn.execute(query)])
 
     async def last_id(self) -> int:
-        """The newest id, or 0: where to follow from to hear only what is new."""
+        """Returns the newest id, or 0. Following from there gives only new events."""
         query = select(func.max(events.c.id))
         return await self._store.read(lambda conn: conn.execute(query).scalar()) or 0
 
     async def follow(self, subject: str | None, after: int = 0) -> AsyncIterator[Event]:
-        """Every event after id `after`, first those stored, then those to come; each once, in order.
+        """Yields every event after id `after`, first those stored, then new ones; each once, in order.
 
         Ends when it is closed (`aclosing`) or `close` is called.
         """
@@ -151,7 +153,9 @@ class Events:
             self._followers.discard(bell)
 
     def close(self) -> None:
-        """Hear of no more commits. Followers get what is stored by now, and end. Before the store closes."""
+        """Stops listening to commits. Followers get what is stored by now, and end. Call it before the
+        store closes.
+        """
         self._leave()
         self._is_closed = True
         for bell in self._followers:

@@ -72,12 +72,12 @@ class Metrics:
         )
 
     def render(self) -> bytes:
-        """The text Prometheus reads; serve it as `content_type`."""
+        """Returns the text that Prometheus reads; serve it as `content_type`."""
         return generate_latest(self.registry)
 
 
 def counted_by(counter: Counter, label: str) -> dict[str, int]:
-    """How often, by the values of one label, whatever the others say."""
+    """Sums a counter by the values of one label."""
     found: dict[str, int] = {}
     for family in counter.collect():
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""Spans to a collector, by OTLP over HTTP. Imported only where `otlp_endpoint` is set (extra `otlp`).
+"""Sends spans to a collector, by OTLP over HTTP. Imported only where `otlp_endpoint` is set (extra `otlp`).
 
 Headers and certificates of the collector are taken from the standard `OTEL_EXPORTER_OTLP_*` variables.
 """
@@ -22,7 +22,7 @@ _SCOPE = InstrumentationScope("sandboxer")
 
 
 class OtlpSpans:
-    """A queue of at most 2,048 spans and a thread that delivers them, every few seconds."""
+    """Queues at most 2,048 spans; a thread delivers them every few seconds."""
 
     def __init__(self, endpoint: str, version: str) -> None:
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=_TIMEOUT_S)

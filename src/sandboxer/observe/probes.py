@@ -1,4 +1,4 @@
-"""Is everything there that an answer needs? Each part is tried, with a deadline, and not only looked at.
+"""Tries each part that an answer needs, with a deadline, to learn whether the platform is healthy.
 
 Anyone may ask, uncounted: so an answer is kept for a moment, and however many ask, each part is tried by one
 at a time. A try that hangs (a disk that does not answer) is not begun again beside itself.
@@ -24,7 +24,7 @@ Findings = Mapping[str, str | None]
 
 
 class Probe:
-    """One part: its last finding, and the try that is under way."""
+    """Tries one part: holds its last result and the try that is under way."""
 
     def __init__(self, name: str, attempt: Try, owner: TaskOwner) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Probe:
         self._reported: str | None = None
 
     async def finding(self) -> str | None:
-        """Why it is ill, or None."""
+        """Tries the part and returns what is wrong with it, or None."""
         if self._task is None or self._task.done():
             self._task = self._owner.start(self._run(), name=f"probe {self.name}")
         done, _ = await asyncio.wait({self._task}, timeout=ANSWERS_WITHIN_S)
@@ -53,7 +53,7 @@ class Probe:
             self._why = None
 
     def _report(self, why: str | None) -> None:
-        """Once, when it begins and when it ends."""
+        """Logs a failure once when it begins and once when it ends."""
         if (why is None) == (self._reported is None):
             return
         self._reported = why
@@ -75,7 +75,7 @@ class Probes:
         self._probes.append(Probe(name, attempt, self._owner))
 
     async def look(self) -> Findings:
-        """Within `ANSWERS_WITHIN_S` and a little, whatever hangs."""
+        """Tries all parts. Returns within little more than `ANSWERS_WITHIN_S`, whatever hangs."""
         async with self._one_at_a_time:
             if not self._found or time.monotonic() - self._looked_at > KEPT_S:
                 self._found = await self._look()

@@ -1,4 +1,4 @@
-"""Events are told for a while and then forgotten; the books and the audit log are kept for ever."""
+"""Removes events after a while. The ledger and the audit log are kept for ever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_ONCE = 500
 
 
 def prune(conn: Connection, *, before: datetime, spared: Collection[str] = ()) -> bool:
-    """Forget some of the oldest events, those of `spared` subjects never; True: there may be more.
+    """Removes some of the oldest events, never those of `spared` subjects. Returns True if there may be more.
 
     What webhooks have not read yet stays, however old. Ids grow with time: the oldest come first.
     """
@@ -41,7 +41,7 @@ def prune(conn: Connection, *, before: datetime, spared: Collection[str] = ()) -
 async def keep_events_pruned(
     store: Store, clock: Clock, *, kept: timedelta, spared: Collection[str] = ()
 ) -> None:
-    """Runs until cancelled."""
+    """Removes old events again and again, until cancelled."""
     while True:
         before = clock.now() - kept
         try:
@@ -53,7 +53,9 @@ async def keep_events_pruned(
 
 
 def _first_unread(conn: Connection) -> int | None:
-    """Where the webhooks are; None: nobody listens, and who begins to hears only what is new."""
+    """Returns the first event that webhooks have not read. None if nobody listens: a new listener hears
+    only new events.
+    """
     if not is_anyone_listening(conn):
         return None
     position = select(webhook_cursors.c.position).where(webhook_cursors.c.feed == EventFeed.name)

@@ -1,4 +1,4 @@
-"""Which trace a request belongs to (W3C Trace Context): for logs, for commands, for a collector of spans.
+"""Says which trace a request belongs to (W3C Trace Context), for logs, commands and a collector of spans.
 
 A request that nobody looks at costs one small object: ids are made when a log line, a command or a collector
 wants them.
@@ -34,7 +34,7 @@ Attribute = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A span's place in a trace."""
+    """Names a span's place in a trace."""
 
     trace_id: str
     span_id: str
@@ -44,7 +44,7 @@ class Trace:
 
     @property
     def traceparent(self) -> str:
-        """What is told to whoever goes on from here."""
+        """Returns the header for whoever continues this trace."""
         return f"00-{self.trace_id}-{self.span_id}-{_SAMPLED if self.is_sampled else 0:02x}"
 
     def child(self) -> Trace:
@@ -53,7 +53,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Something that took a while."""
+    """Describes something that took a while, for a collector."""
 
     name: str
     trace: Trace
@@ -66,17 +66,17 @@ class Span:
 
 
 class SpanSink(Protocol):
-    """Takes spans to a collector. Never blocks, never raises; what cannot be delivered is dropped."""
+    """Sends spans to a collector. Never blocks, never raises; what cannot be delivered is dropped."""
 
     def record(self, span: Span) -> None: ...
 
     def close(self) -> None:
-        """Deliver what is left. May block for some seconds."""
+        """Delivers what is left. May block for some seconds."""
         ...
 
 
 def read(header: bytes) -> Trace | None:
-    """The span that a caller names, or None if what it says is not valid."""
+    """Reads the span that a caller names; None if it is not valid."""
     found = _FORM.fullmatch(header) if len(header) <= _MAX else None
     if found is None:
         return None
@@ -90,7 +90,7 @@ def read(header: bytes) -> Trace | None:
 
 
 class RequestTrace:
-    """One request: its id, and its span in the trace that its caller named or in one of its own."""
+    """Holds a request's id, and its span in the trace that its caller named or in one of its own."""
 
     __slots__ = ("_asked", "_command", "_given", "_own", "request_id")
 
@@ -110,17 +110,17 @@ class RequestTrace:
 
     @property
     def is_propagated(self) -> bool:
-        """The caller takes part: it sent a trace, or asked for one."""
+        """Says whether the caller takes part in tracing: it sent a trace, or asked for one."""
         return self._given is not None or self._asked
 
     def command(self) -> Trace:
-        """The span of the command that this request runs."""
+        """Returns the span of the command that this request runs."""
         if self._command is None:
             self._command = self.trace.child()
         return self._command
 
     def environment(self, env: Mapping[str, str], *, is_asked: bool) -> Mapping[str, str]:
-        """What a command is given. A caller that says `TRACEPARENT` itself is believed."""
+        """Returns the environment of a command, with `TRACEPARENT` unless the caller set it."""
         self._asked = self._asked or is_asked
         if not self.is_propagated or TRACEPARENT in env:
             return env
@@ -137,14 +137,16 @@ def command_environment(env: Mapping[str, str], *, is_asked: bool) -> Mapping[st
 
 
 def write_logs(level: str, form: str) -> None:
-    """To stderr, for the whole process."""
+    """Sets the form of the log, on stderr, for the whole process."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 class JsonLines(logging.Formatter):
-    """One object a line. `request_id`, `trace_id` and `span_id` are there while a request is served."""
+    """Writes one JSON object a line, with `request_id`, `trace_id` and `span_id` while a request is
+    served.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

@@ -64,7 +64,7 @@ class Reconciler:
         return id in self._not_before and self._not_before[id] > self.clock.now()
 
     def _look_at(self, id: str, moment: datetime) -> datetime:
-        """Returns the end of its pause, or that moment if it is later."""
+        """Returns the end of its pause if it is paused, and otherwise that moment."""
         return self._not_before[id] if self._is_paused(id) else moment
 
     async def _attend(self, id: str, act: Callable[[], Awaitable[None]]) -> None:

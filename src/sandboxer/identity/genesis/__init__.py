@@ -1,1 +1,3 @@
-"""The genesis gate: two signatures over one nonce, and a registry that knows the pair at level 2 or above."""
+"""The genesis gate admits who has two signatures over one nonce and is registered as that pair at level 2
+or above.
+"""

@@ -1,4 +1,4 @@
-"""Who passes the gate: asked where a profile or the operator demands it, at create and at extend.
+"""Decides who passes the genesis gate, where a profile or the operator demands it, at create and at extend.
 
 Whether a genesis proof holds is decided by plain functions; the registry is asked afterwards. Both signatures
 cover both addresses, the account, the server's nonce and one timestamp: neither can be taken from one proof
@@ -70,7 +70,7 @@ class GenesisProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What this platform asks for."""
+    """Holds what this platform demands of a proof."""
 
     domain: str
     is_mainnet: bool = True
@@ -117,7 +117,7 @@ class GenesisGate:
         )
 
     async def admit(self, account: str, proof: GenesisProof | None) -> RegistryEntry:
-        """Who this is by the registry, or a refusal. Each proof admits once."""
+        """Returns the registry's entry of whoever brings the proof, or raises. Each proof admits once."""
         if proof is None:
             raise Forbidden(
                 why="this needs a genesis proof",
@@ -143,7 +143,7 @@ class GenesisGate:
 
 
 def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> GenesisProof | None:
-    """None if there is no trace of a proof; Unauthenticated if it is there in part, or twice."""
+    """Reads a proof; None if there is none. Raises Unauthenticated if it is there in part, or twice."""
     found: dict[str, str] = {}
     for name, value in headers:
         part = _HEADERS.get(name)
@@ -182,7 +182,7 @@ def stx_message(proof: GenesisProof, account: str) -> Value:
 
 
 def check_proof(proof: GenesisProof, *, account: str, terms: Terms, now: datetime) -> None:
-    """Raises unless both wallets signed this, now, for this account. The nonce was taken before."""
+    """Raises unless both wallets signed this, now, for this account. The nonce was used up before."""
     _check_time(proof.timestamp, now)
     btc, stx = bitcoin_address(proof.btc_address), stacks_address(proof.stx_address)
     wanted = "mainnet" if terms.is_mainnet else "testnet"

@@ -37,7 +37,7 @@ class RegistryEntry:
 def judge(
     entry: RegistryEntry | None, *, btc_address: str, stx_address: str, level_needed: int = LEVEL_NEEDED
 ) -> RegistryEntry:
-    """The entry, or Forbidden. With whom the registry pairs an address is not told."""
+    """Returns the entry or raises Forbidden, without naming the pair of an address."""
     if entry is None:
         raise _refused("not_registered", "the registry does not know this agent", level_needed)
     if (entry.btc_address, entry.stx_address) != (btc_address, stx_address):
@@ -67,7 +67,9 @@ MAX_ANSWER = 64 * 1024
 
 class Registry(Protocol):
     async def find(self, address: str) -> RegistryEntry | None:
-        """The entry of an address; None if the registry says there is none; Unavailable otherwise."""
+        """Returns the entry of an address; None if the registry says there is none. Raises Unavailable
+        otherwise.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def canonical(address: str) -> str:
 
 
 def read_answer(body: bytes) -> RegistryEntry | None:
-    """Whatever is not clearly an entry is no entry: a registry that speaks otherwise is out of order."""
+    """Reads an answer strictly: whatever is not clearly an entry makes the registry unavailable."""
     try:
         said: Any = json.loads(body)
         if said["registered"] is False:

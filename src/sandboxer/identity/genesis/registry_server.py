@@ -1,5 +1,5 @@
-"""A registry of one's own, for private deployments and tests: agents from a JSON file, served like the public
-one.
+"""Serves a private registry, for deployments of one's own and tests: agents from a JSON file, as the public
+one does.
 
     python -m sandboxer.identity.genesis.registry_server --file agents.json --port 7799
 
@@ -25,7 +25,7 @@ _LEVEL_NAMES = ("Unverified", "Verified Agent", "Genesis")
 
 
 class RegistryApp:
-    """ASGI. Give it agents, or a file to read them from."""
+    """Answers as a registry, by ASGI. Give it agents, or a file to read them from."""
 
     def __init__(self, agents: Sequence[Mapping[str, Any]] = (), *, file: Path | None = None) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class RegistryApp:
         }
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed. One that does not parse ends every answer: nobody passes."""
+        """Reads the file again if it has changed. While it does not parse, nobody passes."""
         if self._file is None:
             return
         found = self._file.stat()

@@ -1,1 +1,1 @@
-"""Signing in with a wallet: a challenge, a signature, a token that ends by itself or on demand."""
+"""Signs wallets in: a challenge, a signature, and a token that expires or is revoked."""

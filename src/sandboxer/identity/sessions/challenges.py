@@ -1,5 +1,5 @@
-"""Nonces handed out to be signed. Each is taken once, before its signature is looked at: a wrong signature
-costs the nonce, and of two who present the same one, one wins.
+"""Hands out nonces to be signed. Each works once and is used up before its signature is checked: a wrong
+signature costs the nonce, and of two callers with the same one, one wins.
 
 Bounded per purpose and, where an account asked, per account: nobody can keep others from being asked.
 """
@@ -54,7 +54,7 @@ class Challenges:
         self._capacity_per_account = capacity_per_account
 
     async def issue(self, purpose: Purpose, *, account: str = "", bound_to: str = "") -> Challenge:
-        """A fresh one; Unavailable where too many wait to be signed."""
+        """Issues a nonce. Raises Unavailable if too many wait to be signed."""
         now = self._clock.now()
         made = Challenge(
             nonce=secrets.token_hex(32),
@@ -82,7 +82,9 @@ class Challenges:
         return made
 
     async def take(self, purpose: Purpose, nonce: str) -> Challenge:
-        """The challenge, which nobody can present again. Call it before checking anything else."""
+        """Uses up a challenge and returns it; nobody can present it again. Call it before checking
+        anything else.
+        """
         now = self._clock.now()
         claim = (
             delete(challenges)
@@ -140,14 +142,14 @@ class SealedNonces:
         self._lifetime = lifetime
 
     def issue(self) -> tuple[str, datetime]:
-        """A fresh one, and when it ends."""
+        """Issues a nonce, and returns when it ends."""
         # Whole seconds: the moment is written into texts.
         expires_at = (self._clock.now() + self._lifetime).replace(microsecond=0)
         body = f"{int(expires_at.timestamp()):0{_END}x}" + secrets.token_hex(_RANDOM // 2)
         return body + self._mac(body), expires_at
 
     def end_of(self, nonce: str) -> datetime | None:
-        """When it ends, if we made it; None: it is none of these."""
+        """Returns when the nonce ends; None if we did not make it."""
         if len(nonce) != _LENGTH or not nonce.isascii():
             return None
         body, mac = nonce[:-_MAC], nonce[-_MAC:]
@@ -156,7 +158,9 @@ class SealedNonces:
         return datetime.fromtimestamp(int(body[:_END], 16), UTC)
 
     async def use(self, nonce: str, expires_at: datetime) -> None:
-        """For a message whose signature was checked. Raises Unauthenticated the second time, or too late."""
+        """Uses up the nonce of a message whose signature was checked. Raises Unauthenticated the second
+        time, or too late.
+        """
         now = self._clock.now()
         if expires_at <= now or not await self._mark(nonce, expires_at, now):
             raise Unauthenticated(

@@ -1,4 +1,4 @@
-"""Wallet sessions: challenge, open, authenticate, revoke. A session is a row; its token only names it.
+"""Opens, authenticates and revokes wallet sessions. A session is a row; its token only names it.
 
 So a revocation outlives a restart, and a token that was forged with a stolen key still names no session.
 """
@@ -91,13 +91,13 @@ class WalletSessions:
         self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
 
     async def challenge(self, *, link_to: str | None = None) -> SessionChallenge:
-        """What a wallet must sign to sign in or, with `link_to`, to be linked to that account."""
+        """Returns what a wallet must sign to sign in or, with `link_to`, to be linked to that account."""
         made = await self._challenges.issue("link" if link_to else "session", account=link_to or "")
         message = challenge_message(made, self._domain)
         return SessionChallenge(nonce=made.nonce, message=message, expires_at=made.expires_at)
 
     async def open_session(self, nonce: str, signature: str, address: str | None = None) -> OpenedSession:
-        """A session for whoever signed the challenge. EVM signatures name their address themselves."""
+        """Opens a session for whoever signed the challenge. EVM signatures name their address themselves."""
         # Taken first, whatever follows: nobody gets to try two signatures on one nonce.
         challenge = await self._challenges.take("session", nonce)
         message = challenge_message(challenge, self._domain)
@@ -106,7 +106,7 @@ class WalletSessions:
         return await self.open_for(wallet)
 
     async def link_wallet(self, account: str, nonce: str, address: str, signature: str) -> Wallet:
-        """Make a wallet another factor of the account that asked for the challenge."""
+        """Makes a wallet another factor of the account that asked for the challenge."""
         challenge = await self._challenges.take("link", nonce)
         if challenge.account != account:
             raise Unauthenticated(
@@ -121,7 +121,7 @@ class WalletSessions:
         return wallet
 
     async def open_for(self, wallet: Wallet) -> OpenedSession:
-        """For a wallet that has proved itself just now, by whatever message."""
+        """Opens a session for a wallet that has just proved itself, by whatever message."""
         self.accepted(wallet)
         now = self._clock.now()
         claims = Claims(
@@ -141,14 +141,14 @@ class WalletSessions:
         )
 
     async def identify(self, wallet: Wallet) -> Caller:
-        """Who a wallet is that has proved itself for one request, without a session."""
+        """Returns the caller for a wallet that has proved itself for one request, without a session."""
         self.accepted(wallet)
         now = self._clock.now()
         account = await self._store.write(lambda conn: repository.account_of(conn, wallet, now))
         return Caller(public_key=wallet.caip10, account=account)
 
     async def authenticate(self, token: str) -> Caller:
-        """Who holds this token, or Unauthenticated. Usually answered without the database."""
+        """Returns who holds this token, or raises Unauthenticated. Usually answered without the database."""
         now = self._clock.now()
         mark = fingerprint(token)
         cached = self._cache.get(mark)
@@ -169,7 +169,7 @@ class WalletSessions:
         return caller
 
     async def revoke(self, token: str) -> bool:
-        """End a session; False if it was none, or over. Survives restarts."""
+        """Ends a session; returns False if there was none, or it was over. Survives restarts."""
         now = self._clock.now()
         try:
             claims = self._tokens.open(token, now)
@@ -192,7 +192,7 @@ class WalletSessions:
             self._wallets.epoch += 1
 
     async def revoke_all(self, address: str) -> int:
-        """End every session of a wallet (CAIP-10)."""
+        """Ends every session of a wallet (CAIP-10)."""
         now = self._clock.now()
         try:
             return await self._store.write(lambda conn: repository.end_sessions(conn, address, now))
@@ -200,7 +200,7 @@ class WalletSessions:
             self._wallets.epoch += 1
 
     async def end_all(self, account: str, *, address: str | None = None, actor: str) -> int:
-        """End every session of an account, or of one of its wallets; returns how many were open."""
+        """Ends every session of an account, or of one of its wallets; returns how many were open."""
         now = self._clock.now()
         columns = wallet_sessions.c
         which = [columns.account == account, columns.revoked_at.is_(None), columns.expires_at > now]
@@ -275,7 +275,7 @@ class WalletSessions:
 
 
 def _live_session(conn: Connection, claims: Claims, now: datetime) -> Row[Any] | None:
-    """The row a token names, unless it, or its wallet, was revoked."""
+    """Returns the row that a token names, unless it or its wallet was revoked."""
     query = (
         select(wallet_sessions)
         .join(wallets, wallets.c.address == wallet_sessions.c.address)

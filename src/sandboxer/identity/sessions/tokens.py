@@ -1,4 +1,4 @@
-"""The token of a session: PASETO v4.local. Pure: with the key and the time, what does a token say?
+"""Makes and reads the tokens of sessions (PASETO v4.local). Pure: key and time are given.
 
 A token alone opens nothing: the session it names must also be known and not revoked.
 
@@ -64,12 +64,12 @@ class TokenKey:
 
     @property
     def kid(self) -> str:
-        """A name that gives nothing of the key away."""
+        """Returns a name of the key that gives nothing of it away."""
         return hmac.digest(self.key, b"kid", "sha256")[:8].hex()
 
 
 def derive_key(secret: str) -> TokenKey:
-    """From the operator's SESSION_AUTH_SECRET."""
+    """Derives the key from the operator's SESSION_AUTH_SECRET."""
     if len(secret.encode()) < SHORTEST_SECRET:
         raise InvalidRequest(
             field="SESSION_AUTH_SECRET",
@@ -80,7 +80,7 @@ def derive_key(secret: str) -> TokenKey:
 
 
 class TokenKeys:
-    """New tokens are made with the first key; those of the others still open."""
+    """Makes new tokens with the first key; those of the others can still be read."""
 
     def __init__(self, keys: Iterable[TokenKey]) -> None:
         ordered = list(keys)
@@ -103,7 +103,9 @@ class TokenKeys:
         return token.decode("ascii")
 
     def open(self, token: str, now: datetime) -> Claims:
-        """What the token says, or Unauthenticated: forged, cut, of another key, or over."""
+        """Returns what the token says. Raises Unauthenticated if it is forged, cut, of another key, or
+        expired.
+        """
         claims = self._claims(token)
         if claims is None:
             raise bad_token()
@@ -139,12 +141,14 @@ def bad_token() -> Unauthenticated:
 
 
 def fingerprint(token: str) -> bytes:
-    """What stands for a token in memory."""
+    """Returns what stands for a token in memory."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _is_one_spelling(token: str) -> bool:
-    """The library reads base64 leniently; a token that can be written in two ways could be revoked in one."""
+    """Says whether a token is in its only spelling. The library reads base64 leniently; a token with two
+    spellings could be revoked in one.
+    """
     if len(token) > LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
         return False
     for part in token.split(".")[2:]:
@@ -166,7 +170,7 @@ def _text(moment: datetime) -> str:
 
 
 def _read(payload: object) -> Claims | None:
-    """Only we can have written it, but perhaps another version of us."""
+    """Reads the claims of a token. Only we can have written it, but perhaps another version of us."""
     if not isinstance(payload, bytes):
         return None
     try:
@@ -182,7 +186,7 @@ def _read(payload: object) -> Claims | None:
 
 
 def require_session_secret(secret: str | None, *, production: bool) -> None:
-    """Call it before anything is opened: a server in production must not start without its secret."""
+    """Raises if a server in production has no secret. Call it before anything is opened."""
     if secret is not None:
         derive_key(secret)
     elif production:
@@ -196,7 +200,8 @@ def require_session_secret(secret: str | None, *, production: bool) -> None:
 async def load_token_keys(
     store: Store, seal: Seal, clock: Clock, *, secret: str | None, production: bool = False
 ) -> TokenKeys:
-    """Without a secret: a random key, made once and sealed under the master key, to outlive restarts.
+    """Returns the keys of tokens. Without a secret, a random key is made once and sealed under the master
+    key, to outlive restarts.
 
     Tokens of that key still open after an operator has set a secret; they end by themselves within the hour.
     """
@@ -224,7 +229,7 @@ async def _kept(store: Store, seal: Seal, clock: Clock, *, make: bool) -> bytes 
 
 
 def session_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The token, if there is one; None if this request is to be judged by its signature."""
+    """Returns the token of a request; None if it is to be judged by its signature."""
     tokens: list[str] = []
     is_signed = False
     count = 0

@@ -1,4 +1,4 @@
-"""Which account a wallet acts for. The first sign-in opens one; others are linked by a signature."""
+"""Says which account a wallet acts for. The first sign-in opens one; others are linked by a signature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Wallets:
         self.epoch = 0
 
     async def of_account(self, account: str) -> list[KnownWallet]:
-        """Oldest first, revoked ones included."""
+        """Returns the wallets of an account, oldest first, revoked ones included."""
         query = (
             select(wallets)
             .where(wallets.c.account == account)
@@ -51,7 +51,8 @@ class Wallets:
         return None if row is None else _known(row)
 
     async def revoke(self, account: str, address: str, *, actor: str, also: Also | None = None) -> None:
-        """It can sign in no more and its sessions end. Twice is no error; others' wallets are not found.
+        """Revokes a wallet: it cannot sign in any more and its sessions end. Twice is no error; others'
+        wallets are not found.
 
         `also` is written in the same transaction: what ends with the wallet.
         """
@@ -79,7 +80,9 @@ class Wallets:
 
 
 def account_of(conn: Connection, wallet: Wallet, now: datetime) -> str:
-    """The account of a wallet that proved itself, opened now if it is new. Within a write transaction."""
+    """Returns the account of a wallet that proved itself, and opens one if it is new. Runs in a write
+    transaction.
+    """
     row = conn.execute(select(wallets).where(wallets.c.address == wallet.caip10)).one_or_none()
     if row is None:
         account = new_id("acc")
@@ -105,7 +108,7 @@ def account_of(conn: Connection, wallet: Wallet, now: datetime) -> str:
 
 
 def link(conn: Connection, wallet: Wallet, account: str, now: datetime) -> None:
-    """Give a wallet that proved itself to an account. Repeating it is no error; taking over another's is."""
+    """Gives a wallet that proved itself to an account. Repeating it is no error; taking over another's is."""
     row = conn.execute(select(wallets).where(wallets.c.address == wallet.caip10)).one_or_none()
     if row is not None and (row.account != account or row.revoked_at is not None):
         raise Conflict(

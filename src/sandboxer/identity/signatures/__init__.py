@@ -1,1 +1,1 @@
-"""Did the holder of this address sign this text? Pure: no clock, no store, no network."""
+"""Checks whether the holder of an address signed a text. Pure: no clock, no store, no network."""

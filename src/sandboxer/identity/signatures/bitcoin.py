@@ -1,4 +1,5 @@
-"""Messages signed by Bitcoin wallets: BIP-137 (a recoverable signature) and BIP-322 "simple" (a witness).
+"""Verifies messages signed by Bitcoin wallets: BIP-137 (a recoverable signature) and BIP-322 "simple" (a
+witness).
 
 The two cannot be taken for one another: BIP-137 is 65 bytes with a first byte of 27 to 42, which as the first
 byte of a witness would promise that many items.
@@ -78,8 +79,9 @@ def bip137_digest(message: str) -> bytes:
 
 
 def _verify_bip137(address: BitcoinAddress, message: str, raw: bytes) -> None:
-    """The first byte names the kind of address. 31 to 34 is taken for segwit too, as common wallets write it:
-    the address still has to be that of the very key."""
+    """Verifies a BIP-137 signature. Its first byte names the kind of address. 31 to 34 is taken for
+    segwit too, as common wallets write it: the address still has to be that of the very key.
+    """
     kind, recovery_id = divmod(raw[0] - 27, 4)
     key = recover(bip137_digest(message), raw[1:], recovery_id)
     if key is None:
@@ -117,7 +119,7 @@ def _decoded(signature: str) -> bytes:
 
 
 def bitcoin_address(text: str) -> BitcoinAddress:
-    """Raises InvalidRequest unless `text` is a well-formed address of a kind we know."""
+    """Parses an address. Raises InvalidRequest unless `text` is a well-formed one of a kind we know."""
     if len(text) > _LONGEST or not text.isascii():
         raise _bad("too long, or not ASCII")
     prefix, separator, _ = text.rpartition("1")

@@ -1,4 +1,5 @@
-"""EIP-191 `personal_sign`, as every EVM wallet does it. Contract wallets (EIP-1271) would need a chain.
+"""Verifies EIP-191 `personal_sign`, as every EVM wallet does it. Contract wallets (EIP-1271) would need a
+chain.
 
 Written over coincurve and keccak: the usual library takes a second and 25 MB to import for these few lines
 (its signatures are test vectors here).
@@ -23,7 +24,7 @@ _SIGNATURE = re.compile(r"0x[0-9a-fA-F]{130}|[0-9a-fA-F]{130}")
 
 
 def evm_address(text: str) -> str:
-    """In lower case. Mixed case is a checksum (EIP-55) and has to be right."""
+    """Returns an address in lower case. Mixed case is a checksum (EIP-55) and has to be right."""
     if _ADDRESS.fullmatch(text) is None:
         raise bad_address("EVM", "it is not 0x and 40 hex digits")
     digits = text[2:]
@@ -33,8 +34,9 @@ def evm_address(text: str) -> str:
 
 
 def recover_evm(message: str, signature: str) -> str:
-    """The address (lower case) that signed `message`. It proves something only beside an expected one, or as
-    the answer to a challenge."""
+    """Returns the address (lower case) that signed `message`. It proves something only beside an expected
+    one, or as the answer to a challenge.
+    """
     if _SIGNATURE.fullmatch(signature) is None:
         raise malformed_signature(_SCHEME, "65 bytes r, s, v in hex")
     raw = bytes.fromhex(signature.removeprefix("0x"))
@@ -58,7 +60,7 @@ def eip191_digest(message: str) -> bytes:
 
 
 def checksummed(address: str) -> str:
-    """As EIP-55 writes it, which sign-in messages require."""
+    """Writes an address as EIP-55 does, which sign-in messages require."""
     return "0x" + _checksummed(evm_address(address)[2:])
 
 

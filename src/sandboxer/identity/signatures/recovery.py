@@ -1,4 +1,4 @@
-"""The one curve all our chains share: which public key made this signature?
+"""Recovers the public key that made a signature, on the curve that all our chains share.
 
 A verifier that says no has one sentence for all wrong signatures; more would help forgers.
 """
@@ -22,7 +22,9 @@ RS_BYTES = 64
 
 
 def recover(digest: bytes, rs: bytes, recovery_id: int) -> coincurve.PublicKey | None:
-    """The key, or None. Of the two equivalent `s` only the smaller counts: a signature has one form."""
+    """Returns the key, or None. Of the two equivalent `s` only the smaller counts: a signature has one
+    form.
+    """
     if len(digest) != 32 or len(rs) != RS_BYTES or not 0 <= recovery_id <= 3:
         return None
     if int.from_bytes(rs[32:], "big") > _ORDER // 2:
@@ -43,7 +45,7 @@ def double_sha256(data: bytes) -> bytes:
 
 
 def compact_size(number: int) -> bytes:
-    """Bitcoin's length prefix."""
+    """Writes a number as Bitcoin's length prefix."""
     if number < 0xFD:
         return bytes([number])
     if number <= 0xFFFF:

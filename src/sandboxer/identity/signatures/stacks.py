@@ -1,4 +1,5 @@
-"""What Stacks wallets sign: structured data (SIP-018) and plain messages; with addresses and Clarity values.
+"""Verifies what Stacks wallets sign: structured data (SIP-018) and plain messages, with addresses and Clarity
+values.
 
 Wallets order the 65 bytes differently (r s v, or v r s), count v from 0 or 27, or leave it out. So every
 reading is tried, and one has to give the expected address: a recovered key alone proves nothing.
@@ -186,7 +187,9 @@ def encode(version: int, hash160: bytes) -> str:
 
 
 def stacks_address(text: str) -> StacksAddress:
-    """Only the one canonical spelling passes: no small letters, no O for 0, no zeros left out."""
+    """Parses an address. Accepts only the canonical spelling: no small letters, no O for 0, no zeros left
+    out.
+    """
     if not (2 < len(text) <= _LONGEST and text[0] == "S" and all(c in _ALPHABET for c in text[1:])):
         raise bad_address("Stacks", "it is not S and c32 letters in capitals")
     version = _ALPHABET.index(text[1])
@@ -206,7 +209,7 @@ def stacks_address(text: str) -> StacksAddress:
 
 
 def _c32(raw: bytes) -> str:
-    """One '0' per leading zero byte, as the reference does it."""
+    """Encodes in c32 with one '0' per leading zero byte, as the reference does."""
     number, letters = int.from_bytes(raw, "big"), ""
     while number:
         number, digit = divmod(number, 32)
@@ -219,7 +222,7 @@ def _checksum(version: int, hash160: bytes) -> bytes:
 
 
 def serialize(value: Value) -> bytes:
-    """Raises InvalidRequest for what Clarity cannot say."""
+    """Serializes a Clarity value. Raises InvalidRequest for what Clarity cannot express."""
     match value:
         case bool():
             return b"\x03" if value else b"\x04"
@@ -270,7 +273,7 @@ def _counted(raw: bytes) -> bytes:
 
 
 def _tuple(value: Mapping[str, Value]) -> bytes:
-    """Keys in order, so that equal tuples have equal bytes."""
+    """Serializes a tuple with its keys in order, so that equal tuples have equal bytes."""
     parts = [len(value).to_bytes(4, "big")]
     for name in sorted(value):
         parts.append(_named(name, _LONGEST_NAME) + serialize(value[name]))

@@ -1,4 +1,4 @@
-"""A wallet by its CAIP-10 name, whatever its chain, and one door to check what it signed.
+"""Names a wallet by CAIP-10, whatever its chain, and checks what it signed.
 
 One key is one wallet: EVM addresses are the same on every EVM chain, so all are filed under `eip155:1`. A
 contract's address is not: who deploys it on another chain may be somebody else, so it is filed by its chain.
@@ -48,7 +48,7 @@ class Wallet:
 
 
 def wallet_of(text: str) -> Wallet:
-    """From a CAIP-10 name or a bare address of any chain we know. Raises InvalidRequest."""
+    """Parses a CAIP-10 name or a bare address of any chain we know. Raises InvalidRequest."""
     if len(text) > _LONGEST:
         raise bad_address("wallet", "too long")
     named, _, address = text.rpartition(":")
@@ -62,7 +62,7 @@ def wallet_of(text: str) -> Wallet:
 
 
 def contract_wallet(network: str, address: str) -> Wallet:
-    """A wallet that is a contract of this EVM chain (`eip155:8453`), and of no other."""
+    """Returns the wallet that is a contract of this EVM chain (`eip155:8453`), and of no other."""
     wallet = _from_address(address)
     namespace, _, reference = network.partition(":")
     if wallet.namespace != "eip155" or namespace != "eip155" or not reference.isdigit():

@@ -1,5 +1,5 @@
-"""Signed webhooks: who is told of what, the outbox of what is still to be told, and the delivery worker who
-tells it.
+"""Sends signed webhooks: endpoints say who hears of what, the outbox holds what is still to be sent, and the
+delivery worker sends it.
 
 Delivered at least once: a message has an id (`webhook-id`) that stays the same however often it is sent.
 """

@@ -1,4 +1,4 @@
-"""Carries one message to one URL and says in words how it went. Never raises for what a receiver does.
+"""Sends one message to one URL and says how it went. Never raises for what a receiver does.
 
 Names are resolved here, each address is asked about, and the connection goes to that very address: a name
 that changes its mind between check and call gains nothing. Redirects are not followed, proxies not asked,
@@ -222,7 +222,7 @@ def new_secret() -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """The bytes of `whsec_<base64>`. Raises InvalidRequest."""
+    """Returns the bytes of `whsec_<base64>`. Raises InvalidRequest."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -238,7 +238,9 @@ def signature(secret: str, message: str, timestamp: int, body: bytes) -> str:
 
 
 def headers_of(message: str, timestamp: int, body: bytes, secrets: Iterable[str]) -> Mapping[str, str]:
-    """One signature for each secret in force, so that a receiver may change over at leisure."""
+    """Returns the signed headers, with one signature for each valid secret, so that a receiver can change
+    over at any time.
+    """
     headers = {"webhook-id": message, "webhook-timestamp": str(timestamp)}
     signatures = [signature(secret, message, timestamp, body) for secret in secrets]
     return {**headers, "webhook-signature": " ".join(signatures)} if signatures else headers

@@ -1,4 +1,5 @@
-"""One loop that puts news into the outbox and sends what is due, a bounded number at a time.
+"""Puts new events into the outbox and sends what is due, a bounded number at a time. A lane is the queue of
+one endpoint, or of one host of an account's one-shot messages.
 
 Lanes do not wait for each other: each has at most one message on its way, an account a few, and a lane whose
 receiver fails rests before its next message. While nothing is due it sleeps, until a commit or a next moment.
@@ -89,7 +90,7 @@ class DeliveryWorker:
             leave()
 
     async def attempted(self, delivery: Delivery, *, within: float) -> None:
-        """Until it has been tried, or the time is over; its lane does not rest meanwhile."""
+        """Waits until a delivery has been tried, or the time is over. Its lane does not rest meanwhile."""
         self._wake_lane(delivery.lane)
         bell = self._awaited.setdefault(delivery.id, asyncio.Event())
         try:
@@ -150,7 +151,9 @@ class DeliveryWorker:
             pass
 
     async def _send(self, lane: str) -> None:
-        """Some messages of a lane, while accepted; never raises, or one receiver could end the loop."""
+        """Sends messages of a lane while they are accepted. Never raises, or one receiver could end the
+        loop.
+        """
         try:
             for _ in range(IN_A_ROW):
                 if not await self._send_next(lane):
@@ -163,7 +166,7 @@ class DeliveryWorker:
             self._changed.set()
 
     async def _send_next(self, lane: str) -> bool:
-        """True if there was one and it was accepted."""
+        """Sends the next message of a lane. Returns True if there was one and it was accepted."""
         began = self._clock.now()
         found = await self._store.read(lambda conn: outbox.first_of(conn, lane, now=began))
         if found is None:
@@ -213,14 +216,14 @@ class DeliveryWorker:
         return lane in self._quick or unproven < UNPROVEN
 
     def _forget_rested(self, now: datetime, lanes: Collection[str]) -> None:
-        """Lanes that rested, or have nothing more to send, are not remembered."""
+        """Forgets lanes that rested or have nothing more to send."""
         for lane in [one for one, until in self._resting.items() if until <= now]:
             del self._resting[lane]
         for lane in [one for one in self._failures if one not in lanes]:
             del self._failures[lane]
 
     async def _sleep(self, delay: timedelta | None) -> None:
-        """Until something changes or is due; without a next moment, as long as it takes."""
+        """Sleeps until something changes or is due."""
         if delay is None:
             await self._changed.wait()
         else:

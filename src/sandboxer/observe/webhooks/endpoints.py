@@ -1,4 +1,4 @@
-"""Who is told: endpoints of accounts, their secrets, and which kinds of happenings they hear of.
+"""Keeps the endpoints of accounts, their secrets, and which kinds of events they receive.
 
 Plain functions inside a transaction. Secrets come sealed: this package keeps them and cannot read them.
 """
@@ -47,23 +47,25 @@ class Endpoint:
     created_at: datetime
 
     def hears(self, kind: str, line: Sequence[str]) -> bool:
-        """Of what happens to the first of this line of accounts; the others are those above it."""
+        """Says whether it receives events of the first of these accounts; the others are the accounts
+        above it.
+        """
         return (self.hears_all or self.account in line) and matches(self.kinds, kind)
 
     def secrets_at(self, now: datetime) -> list[bytes]:
-        """Those that sign, the newest first."""
+        """Returns the secrets that sign at this moment, the newest first."""
         until = self.old_secret_until
         is_old_good = self.old_secret is not None and until is not None and now < until
         return [self.secret, *([self.old_secret] if is_old_good and self.old_secret else [])]
 
 
 def once_id(account: str) -> str:
-    """Stands for the endpoint of messages that bring their own URL."""
+    """Returns the id that stands for the endpoint of messages that bring their own URL."""
     return f"once:{account}"
 
 
 def matches(kinds: Sequence[str], kind: str) -> bool:
-    """`*`, a kind, or all that begin so (`sandbox.*`)."""
+    """Matches `*`, a kind, or all kinds that begin so (`sandbox.*`)."""
     return any(k == "*" or k == kind or (k.endswith(".*") and kind.startswith(k[:-1])) for k in kinds)
 
 
@@ -87,7 +89,7 @@ def find(conn: Connection, id: str) -> Endpoint | None:
 
 
 def load(conn: Connection, account: str, id: str) -> Endpoint:
-    """Raises NotFound also for those of others."""
+    """Returns an endpoint of this account. Raises NotFound also for those of others."""
     found = find(conn, id)
     if found is None or found.account != account or not found.url:
         raise NotFound(what="webhook", id=id)
@@ -95,7 +97,9 @@ def load(conn: Connection, account: str, id: str) -> Endpoint:
 
 
 def listening(conn: Connection, accounts: Collection[str]) -> list[Endpoint]:
-    """Those that are told of what happens to these accounts: theirs, and those that hear of everything."""
+    """Returns the endpoints that receive events of these accounts: theirs, and those that receive
+    everything.
+    """
     enabled = select(webhook_endpoints).where(_t.enabled, _REAL)
     rows = list(conn.execute(enabled.where(_t.hears_all)))
     names = sorted(accounts)
@@ -112,7 +116,7 @@ def is_anyone_listening(conn: Connection) -> bool:
 def change(
     conn: Connection, before: Endpoint, changes: dict[str, Any], *, actor: str, reason: str, now: datetime
 ) -> Endpoint:
-    """`changes` are columns. The change is told, without the secrets."""
+    """Changes columns of an endpoint, and records an event without the secrets."""
     conn.execute(update(webhook_endpoints).where(_t.id == before.id).values(**changes))
     after = find(conn, before.id)
     assert after is not None
@@ -130,14 +134,14 @@ def remove(conn: Connection, endpoint: Endpoint, *, actor: str, now: datetime) -
 
 
 def rotation(old: Endpoint, sealed: bytes, *, now: datetime, overlap: timedelta) -> dict[str, Any]:
-    """The columns of a rotation: two secrets sign until the overlap is over."""
+    """Returns the columns of a rotation: two secrets sign until the overlap is over."""
     return {"secret": sealed, "old_secret": old.secret, "old_secret_until": now + overlap}
 
 
 def put_once_secret(
     conn: Connection, account: str, sealed: bytes, *, now: datetime, overlap: timedelta
 ) -> Endpoint:
-    """The secret that signs an account's one-shot messages: made, or rotated."""
+    """Sets or rotates the secret that signs an account's one-shot messages."""
     known = find(conn, once_id(account))
     if known is not None:
         changes = rotation(known, sealed, now=now, overlap=overlap)
@@ -191,7 +195,7 @@ class Target:
 
 
 def parse_target(url: str, *, allow_private: bool) -> Target:
-    """Raises InvalidRequest saying what is wrong with it."""
+    """Parses the URL of a webhook. Raises InvalidRequest saying what is wrong with it."""
     if len(url) > MAX_URL or _CLEAN.fullmatch(url) is None or "\\" in url:
         raise _wrong(f"it must be a URL of at most {MAX_URL} printable ASCII characters")
     try:

@@ -1,4 +1,4 @@
-"""The life of a delivery, and when to try again: a table and plain functions."""
+"""Decides the states of a delivery and when to try again: a table and plain functions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def next_state(state: DeliveryState, signal: Signal) -> DeliveryState:
 def after_failure(
     state: DeliveryState, *, tries: int, now: datetime, chance: float, is_final: bool = False
 ) -> Verdict:
-    """`tries` counts this failure; `chance` in [0, 1) spreads receivers that failed together."""
+    """Returns the state and the next try after a failure. `tries` counts this failure; `chance` in [0, 1)
+    spreads receivers that failed together.
+    """
     if is_final or tries > len(DELAYS):
         return Verdict(next_state(state, Signal.GIVEN_UP), None)
     delay = DELAYS[tries - 1] * (1 - JITTER + 2 * JITTER * chance)
@@ -72,6 +74,6 @@ def after_failure(
 
 
 def rest_after(failures: int, *, now: datetime) -> datetime:
-    """Until when a lane rests after so many failures in a row."""
+    """Returns until when a lane rests after so many failures in a row."""
     delay = DELAYS[min(failures, len(DELAYS)) - 1]
     return now + min(delay, LONGEST_REST)

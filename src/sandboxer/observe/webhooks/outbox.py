@@ -1,4 +1,5 @@
-"""What is still to be told: rows made in the transaction of what they tell of, or by a cursor over a feed.
+"""Holds the messages still to be sent: rows made in the transaction of their event, or by a cursor over a
+feed.
 
 A cursor and the rows it makes move in one transaction, and the same message is put in once for each endpoint:
 killed at any point, nothing is lost and nothing is in the outbox twice.
@@ -89,17 +90,17 @@ class Feed(Protocol):
     name: str
 
     def last(self, conn: Connection, *, now: datetime) -> int:
-        """The newest position: where a feed nobody listened to begins."""
+        """Returns the newest position, where a feed begins that nobody listened to."""
 
     def read(self, conn: Connection, after: int, limit: int, *, now: datetime) -> Sequence[Happening]:
-        """What comes after a position, in order; empty when there is nothing more."""
+        """Returns what comes after a position, in order; empty when there is nothing more."""
 
     def next_at(self, *, now: datetime) -> datetime | None:
-        """When there will be more though nothing is written; None if only writes make more."""
+        """Returns when there will be more although nothing is written; None if only writes make more."""
 
 
 def body_of(*, id: str, kind: str, account: str | None, at: datetime, data: Mapping[str, Any]) -> str:
-    """The JSON that is signed and sent, byte for byte the same at every try."""
+    """Returns the JSON that is signed and sent, byte for byte the same at every try."""
     message = {"id": id, "type": kind, "timestamp": at.isoformat(), "account": account, "data": dict(data)}
     return json.dumps(message, separators=(",", ":"), allow_nan=False)
 
@@ -117,7 +118,7 @@ def put(
     url: str | None = None,
     secret: bytes | None = None,
 ) -> Delivery:
-    """Into the outbox, unless this endpoint has this message already; returns what is there."""
+    """Puts a message into the outbox, unless this endpoint has it already; returns what is there."""
     make = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
     row = {
         "id": new_id("dlv"),
@@ -142,12 +143,14 @@ def put(
 
 
 def lane_of(account: str, place: str) -> str:
-    """An account's endpoints, and hosts of its one-shots, go side by side; accounts have no spaces."""
+    """Names the lane of a host of an account's one-shot messages. Names of accounts have no spaces."""
     return f"{account} {place}"
 
 
 def start_feeds(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> None:
-    """Somebody begins to listen where nobody did: from now on, not from the beginning of time."""
+    """Sets the cursors to the present when the first endpoint appears, so that it does not get all older
+    events.
+    """
     for feed in feeds:
         conn.execute(delete(webhook_cursors).where(_c.feed == feed.name))
         _set_cursor(conn, feed.name, feed.last(conn, now=now))
@@ -156,9 +159,8 @@ def start_feeds(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> No
 def fan_out(
     conn: Connection, feeds: Sequence[Feed], *, now: datetime, above: Above = lambda conn, accounts: {}
 ) -> bool:
-    """Put the next happenings of each feed into the outbox; True if there may be more.
-
-    Told are the endpoints of whose it is, of those above it, and those that hear of everything.
+    """Puts the next events of each feed into the outbox; returns True if there may be more. They go to the
+    endpoints of their account, of the accounts above it, and to those that receive everything.
     """
     if not endpoints.is_anyone_listening(conn):
         return False
@@ -182,7 +184,7 @@ def fan_out(
 
 
 def has_news(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> bool:
-    """Is a fan-out worth a write?"""
+    """Says whether a fan-out has anything to do."""
     for feed in feeds:
         after = conn.execute(select(_c.position).where(_c.feed == feed.name)).scalar()
         if after is None or feed.read(conn, after, 1, now=now):
@@ -191,13 +193,13 @@ def has_news(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> bool:
 
 
 def lanes_due(conn: Connection) -> dict[str, datetime]:
-    """Each lane with something to send, and when its first is due."""
+    """Returns each lane with something to send, and when its first message is due."""
     query = select(_d.lane, func.min(_d.due_at).label("due")).where(_d.due_at.is_not(None)).group_by(_d.lane)
     return {row.lane: row.due for row in conn.execute(query)}
 
 
 def first_of(conn: Connection, lane: str, *, now: datetime) -> tuple[Delivery, Endpoint | None] | None:
-    """The next to be sent in a lane, with its endpoint as it is now."""
+    """Returns the next message of a lane, with its endpoint as it is now."""
     query = (
         select(webhook_deliveries)
         .where(_d.lane == lane, _d.due_at.is_not(None), _d.due_at <= now)
@@ -211,7 +213,7 @@ def first_of(conn: Connection, lane: str, *, now: datetime) -> tuple[Delivery, E
 def conclude(
     conn: Connection, delivery_id: str, outcome: Outcome, *, began: datetime, now: datetime, chance: float
 ) -> Delivery | None:
-    """Write down how a try went. None if it was pruned meanwhile."""
+    """Records how a try went. Returns None if the delivery was removed meanwhile."""
     values = {
         "delivery": delivery_id,
         "at": began,
@@ -238,7 +240,7 @@ def conclude(
 
 
 def withdraw(conn: Connection, endpoint: str, *, reason: str, now: datetime) -> None:
-    """Its endpoint hears of nothing more: what waits will not be sent."""
+    """Withdraws what waits for an endpoint that is removed or switched off."""
     query = select(webhook_deliveries).where(_d.endpoint == endpoint, _d.due_at.is_not(None))
     for row in conn.execute(query).all():
         found = _delivery(row)
@@ -247,7 +249,7 @@ def withdraw(conn: Connection, endpoint: str, *, reason: str, now: datetime) -> 
 
 
 def redeliver(conn: Connection, endpoint: str, delivery_id: str, *, now: datetime) -> Delivery:
-    """Send it now, whatever became of it before."""
+    """Sends a message again now, whatever became of it before."""
     found = find(conn, delivery_id)
     if found is None or found.endpoint != endpoint:
         raise NotFound(what="delivery", id=delivery_id)
@@ -287,7 +289,9 @@ def attempts_of(conn: Connection, deliveries: Sequence[str]) -> dict[str, list[A
 
 
 def prune(conn: Connection, *, now: datetime) -> bool:
-    """Give up some of what waits too long, forget some of what ended long ago; True: there may be more."""
+    """Gives up some messages that wait too long, and removes some that ended long ago. Returns True if
+    there may be more.
+    """
     has_stale = _give_up_stale(conn, now)
     old = and_(_d.ended_at.is_not(None), _d.ended_at < now - KEPT)
     ids = list(conn.execute(select(_d.id).where(old).limit(PRUNED_AT_ONCE)).scalars())
@@ -331,7 +335,7 @@ def _spread(conn: Connection, who: Sequence[Endpoint], happening: Happening, now
 
 
 def _switch_off(conn: Connection, endpoint_id: str, now: datetime) -> None:
-    """410 Gone: the receiver wants no more of it."""
+    """Switches an endpoint off whose receiver answered 410 Gone."""
     found = endpoints.find(conn, endpoint_id)
     if found is None or not found.url or not found.enabled:
         return
@@ -379,7 +383,7 @@ def _delivery(row: Row[Any]) -> Delivery:
 
 
 class EventFeed:
-    """The event log."""
+    """Feeds the event log to webhooks."""
 
     name = "events"
 

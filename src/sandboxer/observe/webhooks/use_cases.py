@@ -79,7 +79,8 @@ class Webhooks:
         now: datetime,
         secret: str | None = None,
     ) -> str:
-        """One message to a URL of the caller's, in the transaction of what it tells of; the delivery's id.
+        """Enqueues one message to a URL of the caller's, in the transaction of its event. Returns the
+        delivery's id.
 
         The same `id` is sent as one message (it is the `webhook-id`). Signed with `secret` (whsec_…), or with
         the account's secret for one-shots if it made one; without either it goes unsigned.
@@ -103,7 +104,7 @@ class Webhooks:
     async def create(
         self, account: str, url: str, *, kinds: Sequence[str], hears_all: bool, actor: str
     ) -> tuple[Endpoint, str]:
-        """The endpoint and its secret, which is shown this once."""
+        """Creates an endpoint. Returns it and its secret, which is shown only once."""
         self.check_url(url)
         now, id, secret = self._clock.now(), new_id("whk"), signing.new_secret()
         made = Endpoint(
@@ -168,7 +169,7 @@ class Webhooks:
     async def rotate(
         self, account: str, id: str, *, actor: str, overlap: timedelta = OVERLAP
     ) -> tuple[Endpoint, str]:
-        """A new secret, shown this once; the old one signs beside it until the overlap is over."""
+        """Makes a new secret, shown only once. The old one signs beside it until the overlap is over."""
         now, secret = self._clock.now(), signing.new_secret()
         sealed = self._close(secret, id)
 
@@ -182,7 +183,7 @@ class Webhooks:
         return await self._store.write(write), secret
 
     async def test(self, account: str, id: str) -> Delivery:
-        """Send a message now, and say how that went."""
+        """Sends a test message now, and returns how that went."""
         now, message = self._clock.now(), new_id("tst")
 
         def write(conn: Connection) -> Delivery:
@@ -221,7 +222,7 @@ class Webhooks:
     async def deliveries(
         self, account: str, id: str, *, before: int | None, limit: int, state: str | None
     ) -> tuple[Sequence[Delivery], Mapping[str, Sequence[Attempt]]]:
-        """The newest first, with the attempts at each."""
+        """Returns deliveries, the newest first, with the attempts at each."""
 
         def read(conn: Connection) -> tuple[Sequence[Delivery], Mapping[str, Sequence[Attempt]]]:
             if id != once_id(account):
@@ -270,7 +271,9 @@ async def open_webhooks(
     never: Sequence[Network] = (),
     above: Above = _none_above,
 ) -> AsyncIterator[Webhooks]:
-    """`above` says whose parents hear of what; `never` are networks that no webhook reaches."""
+    """Yields webhooks with their delivery worker running. `above` gives the accounts above each account;
+    `never` are networks that no webhook reaches.
+    """
     webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, never=never, above=above)
     try:
         async with own_tasks() as tasks:
