@@ -53,6 +53,21 @@ def test_a_folder_goes_in_and_comes_out_the_same(
     assert (tmp_path / "back" / "run.sh").stat().st_mode & 0o111
 
 
+def test_links_that_lead_out_are_left_out_and_named_and_the_rest_is_copied(
+    real_cli: Cli, real_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    made = "mkdir -p tree/z && ln -s /etc/hostname tree/a && ln -s ../../up tree/z/b && echo 1 > tree/z/file"
+    assert real_sandbox.exec(made, cwd="/workspace").exit_code == 0
+    copied = real_cli("cp", f"{real_sandbox.id}:/workspace/tree", str(tmp_path / "back"))
+    assert copied.code == Exit.OK, copied.err
+    assert (tmp_path / "back" / "z" / "file").read_text() == "1\n"
+    assert sorted(os.listdir(tmp_path / "back")) == ["z"]
+    assert "left out" in copied.err
+    assert "a -> /etc/hostname" in copied.err
+    again = real_cli("cp", "--json", f"{real_sandbox.id}:/workspace/tree", str(tmp_path / "again"))
+    assert sorted(again.json["left_out"]) == ["a -> /etc/hostname", "z/b -> ../../up"]
+
+
 def test_wrong_sides_are_explained(cli: Cli, sandbox: Sandbox, tmp_path: Path) -> None:
     assert "Exactly one" in cli("cp", "a", "b").err
     assert "absolute" in cli("cp", "a", f"{sandbox.id}:rel").err

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import IO, Annotated, cast
 
 import typer
+from rich.console import Group
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.text import Text
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.output import err, size
+from sandboxer.edges.cli.output import err, plain, size
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.errors import NotFound, Refused
 from sandboxer.sdk.sync.client import Sandboxer
@@ -56,6 +58,8 @@ def copy(
 ) -> Answer:
     """Copy files and folders in or out of a sandbox. An existing folder as DST receives SRC below it.
 
+    Links inside a folder that comes out stay links; those that lead out of it are left out, and named.
+
     Examples:
 
         sandboxer cp main.py sbx_0123456789abcdefghjkmnpqrs:/workspace/
@@ -66,15 +70,18 @@ def copy(
     """
     come, go = _side(source), _side(target)
     if isinstance(come, Path) and isinstance(go, Inside):
-        copied = _copy_in(platform.sandbox(go.sandbox_id), come, go.path)
+        copied, left_out = _copy_in(platform.sandbox(go.sandbox_id), come, go.path), list[str]()
     elif isinstance(come, Inside) and isinstance(go, Path):
-        copied = _copy_out(platform.sandbox(come.sandbox_id), come.path, go)
+        copied, left_out = _copy_out(platform.sandbox(come.sandbox_id), come.path, go)
     else:
         raise CommandFailed(
             "Exactly one of SRC and DST must be in a sandbox.",
             next_step="Name the inside path as ID:/path; copy between sandboxes by way of this host.",
         )
-    return Answer({"source": source, "target": target, "bytes": copied}, f"copied {size(copied)}")
+    value = {"source": source, "target": target, "bytes": copied, "left_out": left_out}
+    lines = [Text.assemble("   ", plain(link)) for link in left_out]
+    note = Group("[yellow]Links that lead out of the folder were left out:[/]", *lines) if lines else None
+    return Answer(value, f"copied {size(copied)}", note=note)
 
 
 def _side(text: str) -> Inside | Path:
@@ -115,22 +122,23 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _copy_out(sandbox: Sandbox, path: str, target: Path) -> int:
+def _copy_out(sandbox: Sandbox, path: str, target: Path) -> tuple[int, list[str]]:
+    """How many bytes came, and the links that were left out."""
     info = sandbox.files.stat(path)
     name = path.rstrip("/").rsplit("/", 1)[-1] or sandbox.id
     if target.is_dir():
         target = target / name
     if info.kind != "directory":
         with progress(f"{name} ←", info.size) as count:
-            return sandbox.files.download(path, target, progress=count)
+            return sandbox.files.download(path, target, progress=count), []
     with progress(f"{name}/ ←", None) as count:
         return _unpack(sandbox.files.tar_out(path), target, count)
 
 
-def _unpack(chunks: Iterable[bytes], target: Path, count: Count) -> int:
+def _unpack(chunks: Iterable[bytes], target: Path, count: Count) -> tuple[int, list[str]]:
     stream = Pipe(chunks, count)
-    unpack(cast(IO[bytes], stream), target)
-    return stream.seen
+    left_out = unpack(cast(IO[bytes], stream), target)
+    return stream.seen, left_out
 
 
 class Pipe:
@@ -185,14 +193,23 @@ def progress(label: str, total: int | None) -> Iterator[Count]:
         yield lambda done: bar.update(task, advance=done)
 
 
-def unpack(stream: IO[bytes], target: Path) -> None:
-    """Folders, files and links that stay within; no owners, no setuid, nothing writable by others."""
+def unpack(stream: IO[bytes], target: Path) -> list[str]:
+    """Folders, files and links that stay within; no owners, no setuid, nothing writable by others.
+
+    Returns the links that lead out: they are not made.
+    """
+    left_out: list[str] = []
     target.mkdir(parents=True, exist_ok=True)
     root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with tarfile.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
-                _take(tar, member, root)
+                parts = _parts(member.name)
+                if member.issym() and _leads_out(parts[:-1], member.linkname):
+                    left_out.append(f"{'/'.join(parts)} -> {member.linkname}")
+                else:
+                    _extract(tar, member, parts, root)
+        return left_out
     except _Hostile as error:
         raise CommandFailed(
             f"The sandbox sent a file that would land outside {target}: {error}",
@@ -211,8 +228,7 @@ def unpack(stream: IO[bytes], target: Path) -> None:
         os.close(root)
 
 
-def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> None:
-    parts = _parts(member.name)
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str], root: int) -> None:
     if member.isdir():
         with _folder(root, parts):
             return
@@ -220,7 +236,6 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> None:
         raise _Hostile(f"{member.name!r} names the folder itself")
     with _folder(root, parts[:-1]) as folder:
         if member.issym():
-            _check_link(parts[:-1], member)
             _make_room(parts[-1], folder)
             os.symlink(member.linkname, parts[-1], dir_fd=folder)
         elif member.islnk():
@@ -256,15 +271,14 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _check_link(parents: list[str], member: tarfile.TarInfo) -> None:
+def _leads_out(parents: list[str], link: str) -> bool:
     """By its words alone: a courtesy to whoever opens it later. What is written here never follows it."""
     depth = len(parents)
-    for part in member.linkname.split("/"):
+    for part in link.split("/"):
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         if depth < 0:
-            break
-    if depth < 0 or member.linkname.startswith("/"):
-        raise _Hostile(f"{member.name!r} points to {member.linkname!r}")
+            return True
+    return link.startswith("/")
 
 
 @contextmanager
