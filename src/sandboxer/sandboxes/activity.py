@@ -1,4 +1,4 @@
-"""Who works in which sandbox right now, in memory: for the idle timer and the lazy record of `active`.
+"""The activity of each sandbox is kept in memory, for the idle timer and the late record of `active`.
 
 Nothing here touches the database: an exec of a millisecond must not cost two writes (decision 0003).
 """
@@ -16,12 +16,12 @@ from sandboxer.kernel.clock import Clock
 
 @dataclass(slots=True)
 class Pulse:
-    """One sandbox's present."""
+    """The present activity of one sandbox."""
 
     # When it last changed between working and quiet, or was last found to be at work.
     since: datetime
     open_lines: int = 0
-    # CPU seconds used when it was read in this quiet, and when that was.
+    # The CPU seconds that were read since it became quiet, and when.
     cpu_s: float | None = None
     cpu_read_at: datetime | None = None
     # When the guest was last found to run something in the background.
@@ -31,10 +31,10 @@ class Pulse:
 class Activity:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Idle time is never counted from before we could see what went on.
+        # Idle time never counts from before this server watched.
         self._watching_since = clock.now()
         self._pulses: dict[str, Pulse] = {}
-        # Sandboxes whose recorded state may no longer be true; the recorder looks at them.
+        # Sandboxes whose recorded state may be outdated; the recorder looks at them.
         self.unsettled: set[str] = set()
         self.stirred = asyncio.Event()
 
@@ -68,7 +68,7 @@ class Activity:
         self.unsettled.discard(sandbox_id)
 
     def look_at(self, sandbox_id: str) -> None:
-        """Have the recorder compare record and truth."""
+        """Have the recorder compare the record with what the sandbox does."""
         self.unsettled.add(sandbox_id)
         self.stirred.set()
 

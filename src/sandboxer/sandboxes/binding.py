@@ -1,8 +1,9 @@
-"""Whether this database and the disks of a backend belong together, asked at every start before anything is
-touched.
+"""Every start checks that this database and the disks of a backend belong together, before it changes
+anything.
 
 Both carry the id of one installation. A start on the wrong database (a mistyped URL, a deleted file, an older
-dump) is refused: its records know nothing of the disks, and everything that removes would be misled.
+dump) is refused: its records do not know the disks, so everything that cleans up would remove the wrong
+things.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from sandboxer.store.engine import Store
 from sandboxer.store.installation import Installation, count_on, load
 
 log = logging.getLogger(__name__)
-# How often the count grows: a dump that is older than two of these is told from the database it was taken of.
+# How often the count grows: a dump that is older than two of these differs from the database it came from.
 EVERY = timedelta(minutes=5)
-# In the state folder, written by `adopt-pool` and `restore`: the next start may take the disks over.
+# A file in the state folder, written by `adopt-pool` and `restore`: the next start may take the disks over.
 ADOPTION = "adopt-pool"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a backend carries beside its disks."""
+    """The mark that a backend stores beside its disks: the installation and its count."""
 
     installation: str
     beat: int
@@ -45,15 +46,15 @@ class Finding(StrEnum):
     FOREIGN = "foreign"
     # The database was never used with any disks, or has no records at all, and there are some.
     NEW_DATABASE = "new_database"
-    # The same installation, as it was some time ago.
+    # The database is of the same installation, but older than the disks.
     OLDER = "older"
-    # The database has records of disks, and there is a pool without any that nobody ever used.
+    # The database has records of disks, but the pool is new and empty.
     DISKS_GONE = "disks_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a database says of disks: whether of any ever, and of how many now."""
+    """What the database knows of disks: whether it ever had records, and how many disks it names now."""
 
     is_empty: bool
     disks: int
@@ -62,14 +63,16 @@ class Records:
 @dataclass(frozen=True, slots=True)
 class Bound:
     installation: Installation
-    # The operator said so: records may be older than what the disks hold.
+    # The operator adopted the disks, so records may be older than they are.
     is_adopted: bool
 
 
 def judge(known: Installation | None, mark: Mark | None, *, has_disks: bool, records: Records) -> Finding:
-    """Pure. Where there are no disks none can be lost, only the records of those that lie elsewhere; disks
-    without a mark are of an installation from before there were marks, unless the database has never seen
-    anything."""
+    """Judge whether database and disks belong together. Pure.
+
+    Without disks nothing can be lost but the records of disks that lie elsewhere. Disks without a mark are
+    from before there were marks, unless the database has never had a record.
+    """
     if not has_disks:
         is_gone = mark is None and known is not None and records.disks
         return Finding.DISKS_GONE if is_gone else Finding.BELONGS
@@ -91,7 +94,7 @@ async def bind(
     state_dir: Path,
     database: str,
 ) -> Bound:
-    """Raises Conflict when database and disks do not belong together; nothing is changed then."""
+    """Bind database and disks. Raises Conflict if they do not belong together; nothing is changed then."""
     known = await store.read(load)
     records = await store.read(read_records)
     carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
@@ -104,14 +107,14 @@ async def bind(
         if finding is not Finding.BELONGS and not may_adopt:
             raise _refusal(finding, known, marks[name], len(disks) or records.disks, state_dir, database)
         if may_adopt and disks:
-            # Even where nothing is amiss: a dump of a few minutes ago cannot be told from the database.
+            # Even if nothing looks wrong: a dump of a few minutes ago looks like the database itself.
             adopted = True
             log.warning("the %d disks of %s are adopted (%s)", len(disks), name, finding.value)
     counted = max((mark.beat for mark in marks.values() if mark is not None), default=0)
 
     def begin(conn: Connection) -> Installation:
         if adopted:
-            # Their time begins anew: the list is of another moment than the disks.
+            # Their quarantine starts again, because the list is older than the disks.
             forget_all(conn)
         return count_on(conn, at_least=counted, now=clock.now())
 
@@ -122,8 +125,8 @@ async def bind(
 
 
 async def keep_counting(store: Store, backends: Mapping[str, Backend], clock: Clock) -> None:
-    """For ever; cancel it to stop. Backends are told the count before the last: that is on the disk for
-    certain, so that a power cut makes no database look older than its disks."""
+    """Run until cancelled, and count on. Backends get the count before the last one, which is on the disk for
+    certain: a power cut must not make the database look older than its disks."""
     carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
     while True:
         await clock.sleep(EVERY)
@@ -136,14 +139,14 @@ async def keep_counting(store: Store, backends: Mapping[str, Backend], clock: Cl
 
 
 def allow_adoption(state_dir: Path, installation: str) -> None:
-    """The next start may take the disks over for this installation ("": for a database that has no id)."""
+    """Allow the next start to adopt the disks for this installation ("": for a database without an id)."""
     place = state_dir / ADOPTION
     place.write_text(json.dumps({"installation": installation}) + "\n")
     place.chmod(0o600)
 
 
 def read_mark(text: str | None) -> Mark | None:
-    """None: none, or one that nobody can read."""
+    """Read a mark; None if there is none or it cannot be read."""
     try:
         raw = json.loads(text or "")
         return Mark(str(raw["installation"]), int(raw["beat"]))
@@ -156,7 +159,7 @@ async def _mark_all(carrying: Mapping[str, CarriesMark], installation: str, beat
         try:
             await backend.set_mark(json.dumps({"installation": installation, "beat": beat}) + "\n")
         except OSError as error:
-            # A full pool must not keep the server from starting: that is when somebody has to clear it.
+            # A full pool must not keep the server from starting, because it is needed to clear the pool.
             log.warning("the disks of %s could not be marked: %s", name, error)
 
 

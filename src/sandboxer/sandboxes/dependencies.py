@@ -1,4 +1,4 @@
-"""What every act in this package works with. Built once, in `wiring/`."""
+"""The dependencies of every act on sandboxes. They are built once, in `wiring/`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ OpenGuest = Callable[[], Awaitable[Guest]]
 
 
 class StartHook(Protocol):
-    """What packages above put into a sandbox that is not in its record (secrets, a way out): the hook they
-    fill.
+    """Puts things into a sandbox that are not in its record: secrets, a way out. Upper packages implement it.
 
-    A start hook is called whenever processes begin anew inside: at the making, at a resume, after a restore.
+    It is called whenever processes start inside: when it is made, resumed or restored.
     """
 
     async def check(self, account: str, secret_refs: Sequence[str]) -> None:
-        """May a sandbox that needs these be made for this account? Raises what refuses it."""
+        """Raise what refuses to make a sandbox with these secrets for this account."""
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """For every command in it from now on, over the sandbox's own. Costs no database access."""
+        """Return the environment for every command in it, which overrides the sandbox's own.
+
+        No database access.
+        """
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
-        """Its processes have just begun and it is not ready yet. Raises what keeps it from being ready."""
+        """Prepare a sandbox whose processes have just started. Raises what keeps it from being ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +55,13 @@ class SandboxDependencies:
     default_profile: str
     # How long stopped and failed sandboxes are kept.
     retention: timedelta
-    # The highest that anybody may ask for.
+    # The highest trust level that anybody may ask for.
     trust_max: Trust = Trust.SEMI
-    # The operator put this database to these disks: what records call half made may be whole by now.
+    # The operator adopted the disks: what a record calls half made may be complete by now.
     is_adopted: bool = False
-    # The last server's last sign of life: what has died since was alive then at the latest.
+    # The last server's last heartbeat: what has died since was last seen alive by then.
     last_witnessed: datetime | None = None
-    # The last answer of each backend about this host; filled as they are asked.
+    # The last fingerprint of each backend; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     # Filled by the packages above while the platform opens; later ones win.
     start_hooks: list[StartHook] = field(default_factory=list)
@@ -71,27 +73,27 @@ class SandboxDependencies:
         return backend
 
     async def give_away(self, sandbox: Sandbox) -> None:
-        """One that was made before anyone asked is its account's from here on."""
+        """Tell the backend that a warm sandbox belongs to an account from now on."""
         backend = self.backend_of(sandbox)
         if isinstance(backend, Spares):
             await backend.give_away(sandbox.id)
 
     async def visible(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        """The record, if this caller may know of it. Someone else's is NotFound like one that never was."""
+        """Return the record if the caller may see it. Raises NotFound, for someone else's sandbox as well."""
         sandbox = await self.repository.find(sandbox_id)
         if sandbox is None or not (caller.is_owner or sandbox.account == caller.account):
             raise NotFound(what="sandbox", id=sandbox_id)
         return sandbox
 
     def environment(self, sandbox: Sandbox) -> dict[str, str]:
-        """What every command in it finds in its environment, beneath the command's own."""
+        """Return the environment of every command in it; a command's own variables override it."""
         env = sandbox.environment()
         for start_hook in self.start_hooks:
             env.update(start_hook.env(sandbox))
         return env
 
     async def on_start(self, sandbox: Sandbox, handle: Handle) -> None:
-        """Put into it what must be there before it is ready."""
+        """Call the start hooks, which put into it what must be there before it is ready."""
 
         async def guest() -> Guest:
             return await self.backend_of(sandbox).guest(handle)
@@ -100,7 +102,7 @@ class SandboxDependencies:
             await start_hook.on_start(sandbox, guest)
 
     async def check_refs(self, profile: Profile, account: str) -> None:
-        """Raises unless what the profile's setup refers to can be had."""
+        """Raise unless the secrets that the profile's setup names are available."""
         refs = profile.setup.secret_refs
         if refs and not self.start_hooks:
             raise NotAvailable(
@@ -111,5 +113,5 @@ class SandboxDependencies:
 
 
 def actor_of(caller: Caller) -> str:
-    """Who did it, as events name them."""
+    """Return the caller's name as events carry it."""
     return caller.public_key

@@ -1,4 +1,4 @@
-"""The life of a sandbox as one table. Every change of state goes through `next_state`; nothing else decides.
+"""The lifecycle of a sandbox is one table. Every change of state goes through `next_state`.
 
 The signals of money come from `loops/credit.py`, which follows the standing of an account's bucket.
 """
@@ -32,7 +32,7 @@ class Signal(StrEnum):
     # A backend was chosen for it, or none could be.
     PLACED = "placed"
     REFUSED = "refused"
-    # The supervisor inside answers and the profile's setup is done; or that did not come about.
+    # The supervisor inside answers and the profile's setup is done; or that failed.
     PROBE_PASSED = "probe_passed"
     FAIL = "fail"
     # Something the API started runs or is connected; nothing does any more.
@@ -46,7 +46,7 @@ class Signal(StrEnum):
     RECREATE = "recreate"
     # Its disk is again as it was when a snapshot was taken; what runs starts anew on it.
     RESTORE = "restore"
-    # Its processes ended unasked; the disk is kept (HALTED), or nothing is (LOST).
+    # Its processes ended by themselves; the disk is kept (HALTED), or nothing is left (LOST).
     HALTED = "halted"
     LOST = "lost"
     # Out of sats; the account was credited again (a frozen one goes back to frozen); nobody paid in time.
@@ -80,7 +80,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     **{(s, E.FREEZE): S.FROZEN for s in (S.READY, S.ACTIVE)},
     # Back to ready; if work is still under way it is recorded as active a moment later.
     (S.FROZEN, E.THAW): S.READY,
-    # In grace too: whoever cannot pay may at least stop owing.
+    # Allowed in grace too: who cannot pay may stop owing more.
     **{(s, E.STOP): S.STOPPED for s in (S.READY, S.ACTIVE, S.GRACE)},
     (S.STOPPED, E.RESUME): S.READY,
     **{(s, E.RECREATE): S.PROVISIONING for s in (S.READY, S.ACTIVE, S.FROZEN, S.STOPPED, S.FAILED)},

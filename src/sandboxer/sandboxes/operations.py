@@ -1,7 +1,7 @@
-"""One operation per sandbox at a time, each in a task that the platform owns.
+"""Each sandbox has one operation at a time, which runs in a task of the platform.
 
-A caller that vanishes does not take its operation along: freezing half a sandbox because a socket closed
-would be worse than finishing. Only a destroy may cut an operation short, and only those that make a sandbox.
+An operation goes on when its caller disconnects: freezing half a sandbox would be worse than finishing. Only
+a destroy may end an operation early, and only one that makes a sandbox.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sandboxer.kernel.tasks import TaskOwner
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# They take as long as the sandbox takes to start; a second operation is refused instead of kept waiting.
+# These take as long as the sandbox takes to start; a second operation is refused and not kept waiting.
 LONG = frozenset({"create", "recreate"})
-# They end the processes first; what is recorded follows in a moment.
+# These end the processes first, and the record follows a moment later.
 ENDING = frozenset({"money", "death", "stop", "destroy"})
 
 
@@ -39,22 +39,22 @@ class Operations:
         self._running: dict[str, Operation] = {}
 
     def running(self, sandbox_id: str) -> str | None:
-        """Name of the operation under way, for messages."""
+        """Return the name of the operation under way, for messages."""
         operation = self._running.get(sandbox_id)
         return None if operation is None else operation.name
 
     async def quiet(self, names: frozenset[str]) -> None:
-        """Returns when no operation of these names is under way."""
+        """Wait until no operation of these names is under way."""
         while busy := [operation for operation in self._running.values() if operation.name in names]:
             await busy[0].over.wait()
 
     async def free(self, sandbox_id: str) -> None:
-        """Returns when nothing is under way on this sandbox."""
+        """Wait until nothing is under way on this sandbox."""
         while (operation := self._running.get(sandbox_id)) is not None:
             await operation.over.wait()
 
     async def ended(self, sandbox_id: str) -> None:
-        """Returns when nothing is under way that ends this sandbox's processes: its record then says why."""
+        """Wait until nothing is under way that ends this sandbox's processes; its record then says why."""
         while (operation := self._running.get(sandbox_id)) is not None and operation.name in ENDING:
             await operation.over.wait()
 
@@ -68,7 +68,7 @@ class Operations:
         return result
 
     def start(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> Operation:
-        """Begin at once; the sandbox must be free. For a caller that does not wait."""
+        """Start an operation without waiting for it; the sandbox must be free."""
         if sandbox_id in self._running:
             raise Conflict(why=f"{sandbox_id} is busy: {self.running(sandbox_id)} is under way")
         operation = Operation(name, asyncio.get_running_loop().create_future())
@@ -81,11 +81,11 @@ class Operations:
         return operation
 
     async def outcome(self, operation: Operation) -> Any:
-        """Its result. Cancelling this wait leaves the operation alone."""
+        """Return the result of an operation. Cancelling this wait does not cancel the operation."""
         return await asyncio.shield(operation.result)
 
     async def preempt(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> T:
-        """As `perform`, but cuts a long operation short, and joins one of the same name."""
+        """Like `perform`, but cancel a long operation, and join one of the same name."""
         while (other := self._running.get(sandbox_id)) is not None:
             if other.name == name:
                 joined: T = await self.outcome(other)

@@ -1,6 +1,6 @@
-"""Profiles: named, versioned recipes for sandboxes, one YAML file each.
+"""A profile is a named, versioned recipe for sandboxes, in a YAML file of its own.
 
-Everything a profile says is checked when it is loaded, so that a create never meets a half-valid one.
+Everything in it is checked when it is loaded, so that a create never meets an invalid profile.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Profile:
 
     @property
     def trust(self) -> Trust:
-        """The network it needs: none at all, unless it names a way out."""
+        """The network it needs: `zero` unless it names a way out."""
         return Trust.SEMI if self.network_default is NetworkDefault.ALLOW or self.egress else Trust.ZERO
 
 
 class Profiles:
-    """The catalogue of this platform."""
+    """The profiles of this platform."""
 
     def __init__(self, profiles: Iterable[Profile]) -> None:
         self._by_id = {profile.id: profile for profile in profiles}
@@ -115,7 +115,7 @@ class Profiles:
         return self._by_id.get(profile_id)
 
     def get(self, profile_id: str) -> Profile:
-        """Raises InvalidRequest that says the nearest name."""
+        """Return a profile. Raises InvalidRequest that suggests the nearest name."""
         profile = self._by_id.get(profile_id)
         if profile is None:
             close = difflib.get_close_matches(profile_id, self._by_id, n=1, cutoff=0.4)
@@ -125,7 +125,7 @@ class Profiles:
 
 
 def load_profiles(folder: Path) -> Profiles:
-    """All `*.yaml` in the folder. Raises InvalidRequest naming file:line:column of the first mistake."""
+    """Load all `*.yaml` of a folder. Raises InvalidRequest naming file:line:column of the first mistake."""
     seen: dict[str, Path] = {}
     profiles = []
     for file in sorted(folder.glob("*.yaml")):

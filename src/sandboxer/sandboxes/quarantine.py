@@ -1,8 +1,8 @@
-"""Everything on a host that no record accounts for: noted when it is first seen, shown, and removed only when
-the owner says so or after the grace period. A start removes none of it.
+"""The quarantine lists everything on a host that has no record. It is removed only when the owner says so or
+after a grace period; a start removes none of it.
 
-Records can be wrong (another database, an older dump), and disks cannot be made again. Each kind of thing has
-a `Source` that finds and removes it; the packages add theirs while the platform opens.
+Records can be wrong (another database, an older dump), and a removed disk is lost. Each kind of thing has a
+`Source` that finds and removes it; the packages add theirs while the platform opens.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """Something on a host that no record accounts for."""
+    """Something on a host that has no record."""
 
     id: str
     kind: Kind
@@ -52,7 +52,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """How long something unknown was seen. Time in which nobody looked does not count."""
+    """How long something unknown has been seen. Time in which nobody looked does not count."""
 
     first_seen: datetime
     last_seen: datetime
@@ -66,7 +66,7 @@ class Held:
 
 
 def load_sightings(conn: Connection) -> dict[tuple[str, str], Sighting]:
-    """By backend and id."""
+    """Load all sightings, by backend and id."""
     return {
         (row.backend, row.id): Sighting(
             first_seen=row.first_seen,
@@ -78,7 +78,7 @@ def load_sightings(conn: Connection) -> dict[tuple[str, str], Sighting]:
 
 
 def replace_sightings(conn: Connection, kinds: Collection[Kind], held: Sequence[Held]) -> None:
-    """Of these kinds exactly these are held; other kinds stay as they are."""
+    """Replace the sightings of these kinds; other kinds stay as they are."""
     conn.execute(quarantined.delete().where(quarantined.c.kind.in_([kind.value for kind in kinds])))
     if held:
         conn.execute(quarantined.insert(), [_row(one) for one in held])
@@ -108,12 +108,12 @@ def _row(held: Held) -> dict[str, object]:
 
 
 EVERY = timedelta(hours=1)
-# What one look may add: neither a clock set forward nor a week in which no server ran uses the time up.
+# One look adds at most so much, so that a clock set forward or a week without a server does not end it.
 LONGEST_STEP = 2 * EVERY
 
 
 def seen_again(before: Sighting | None, now: datetime) -> Sighting:
-    """The sighting after one more look."""
+    """Return the sighting after one more look."""
     if before is None:
         return Sighting(first_seen=now, last_seen=now, seen_for=timedelta(0))
     elapsed = min(max(now - before.last_seen, timedelta(0)), LONGEST_STEP)
@@ -125,7 +125,7 @@ def seen_again(before: Sighting | None, now: datetime) -> Sighting:
 
 
 def goes_at(sighting: Sighting, *, grace: timedelta, now: datetime) -> datetime:
-    """When it goes if somebody looks all the while, and nobody gives it a record."""
+    """Return when it is removed if somebody looks all the time and it gets no record."""
     return now + max(grace - sighting.seen_for, timedelta(0))
 
 
@@ -141,7 +141,7 @@ class Source(Protocol):
     def kinds(self) -> frozenset[Kind]: ...
 
     async def find(self) -> Sequence[Unknown]:
-        """What is there and has no record."""
+        """Return what exists and has no record."""
 
     async def remove(self, unknown: Unknown) -> bool:
         """Remove it, unless it has a record by now: False then."""
@@ -155,7 +155,7 @@ class Quarantine:
         self.sources: list[Source] = []
 
     async def look(self) -> Sequence[Held]:
-        """Everything unknown, noted. A source that cannot look keeps what it had noted."""
+        """Return everything unknown and record the sighting. A source that fails keeps its old sightings."""
         found: list[Unknown] = []
         kinds: set[Kind] = set()
         for source in self.sources:
@@ -179,7 +179,7 @@ class Quarantine:
         return await self._store.write(note)
 
     async def reap(self) -> Sequence[Held]:
-        """Remove everything unknown, by the owner's word; says what was removed."""
+        """Remove everything unknown, because the owner asked for it. Returns what was removed."""
         return await self._remove(await self.look())
 
     async def remove_due(self) -> Sequence[Held]:
@@ -218,7 +218,7 @@ class Quarantine:
                     removed.append(one)
                     log.warning("removed %s of %s: %s", one.unknown.id, one.unknown.backend, one.unknown.why)
             except Exception:
-                # One piece must not keep the others.
+                # One failure must not keep the others from being removed.
                 log.exception("%s could not be removed", one.unknown.id)
         await self._store.write(lambda conn: forget(conn, [one.unknown for one in removed]))
         return removed

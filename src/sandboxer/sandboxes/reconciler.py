@@ -57,7 +57,7 @@ _ENDS = (Verdict.ENDED, Verdict.OVERDUE)
 
 
 def judge(state: State, presence: Presence) -> Verdict:
-    """What to do about a sandbox of this recorded state that is found like this. Pure and total."""
+    """Return what to do about a sandbox of this recorded state that is found like this. Pure and total."""
     if state in (State.REQUESTED, State.PROVISIONING):
         return Verdict.GIVE_UP
     if state in (State.EXPIRED, State.DESTROYING):
@@ -75,7 +75,10 @@ def judge(state: State, presence: Presence) -> Verdict:
 
 
 async def reconcile(dependencies: SandboxDependencies) -> None:
-    """Raises nothing for one sandbox's sake: what cannot be settled is logged and left for the next start."""
+    """Compare every record with reality and repair the difference, once, at start.
+
+    Trouble with one sandbox is logged and left for the next start.
+    """
     limit = asyncio.Semaphore(AT_ONCE)
     found: dict[Verdict, list[tuple[Sandbox, Observation]]] = {verdict: [] for verdict in Verdict}
     async with asyncio.TaskGroup() as group:
@@ -119,7 +122,7 @@ async def _settle_ends(
 
 
 async def _settle_spare(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
-    """One that stood ready when the last server died is worth nothing, unless it got its record."""
+    """Remove a warm sandbox of the last server, unless it got a record."""
     try:
         sandbox = await dependencies.repository.find(sandbox_id)
         if sandbox is not None:
@@ -182,7 +185,7 @@ async def _carry_out(
     match verdict:
         case Verdict.GO_ON:
             await _size_as_recorded(dependencies, sandbox)
-            # Nobody's lines survived the server.
+            # No line survived the last server, so the recorded activity may be outdated.
             dependencies.activity.look_at(sandbox.id)
         case Verdict.ENDED:
             await record_end(dependencies, sandbox, seen, actor=ACTOR, by=dependencies.last_witnessed)
@@ -207,7 +210,7 @@ async def _carry_out(
 
 
 async def _size_as_recorded(dependencies: SandboxDependencies, sandbox: Sandbox) -> None:
-    """A crash between a boost and its record would leave CPUs and memory that nobody pays for."""
+    """Give it the resources of its record: a crash during a boost may have left more than is paid for."""
     backend = dependencies.backend_of(sandbox)
     if sandbox.state not in LIVE or sandbox.handle is None or not isinstance(backend, Resizes):
         return
@@ -248,7 +251,7 @@ async def watch_deaths(dependencies: SandboxDependencies, backend: Backend) -> N
 
 
 async def bury(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
-    """Write down one death, after whatever is under way: a create that ends well knows nothing of it."""
+    """Record one death, after whatever operation is under way on that sandbox."""
 
     heard_at = dependencies.clock.now()
 
@@ -270,9 +273,9 @@ async def bury(dependencies: SandboxDependencies, backend: Backend, sandbox_id: 
 
 
 def witnessed(seen: Observation, by: datetime | None, now: datetime) -> datetime:
-    """The last moment at which anybody had it in sight alive: the only end of its meter. Pure.
+    """Return the last moment at which it was seen alive, which is where its meter ends. Pure.
 
-    `by`: the backend's word, or the server's own, whichever was earlier. A clock may have lied to either.
+    It is the earliest of what the backend says, of `by` (what the server knows) and of now.
     """
     return min(moment for moment in (seen.last_seen_alive, by, now) if moment is not None)
 
@@ -280,9 +283,9 @@ def witnessed(seen: Observation, by: datetime | None, now: datetime) -> datetime
 async def record_end(
     dependencies: SandboxDependencies, sandbox: Sandbox, seen: Observation, *, actor: str, by: datetime | None
 ) -> None:
-    """`stopped` if the disk is there and can be started again, else `failed` and nothing is left.
+    """Record an end: `stopped` if its disk can be started again, otherwise `failed`, and nothing is left.
 
-    It was dead by `by`, as far as this server knows.
+    `by` is the moment by which it was dead, as far as this server knows.
     """
     if seen.presence in (Presence.RUNNING, Presence.FROZEN):
         return
@@ -304,8 +307,8 @@ async def record_end(
         await dependencies.repository.move(sandbox.id, step)
         return
     try:
-        # Before the record says that nothing is left: a server killed between the two would leave something
-        # that nobody answers for.
+        # Done before the record says that nothing is left: a server killed in between must not leave
+        # something without a record.
         await backend.teardown(sandbox.id)
     except Exception:
         # A failed sandbox that still holds something is stale: see `stale`.

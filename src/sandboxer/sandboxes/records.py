@@ -1,4 +1,4 @@
-"""What the platform remembers of a sandbox: the value, its tables, and the few queries on them.
+"""The record of a sandbox: the value, its tables, and the queries on them.
 
 Queries are plain functions of a connection: the caller owns the transaction. They decide nothing.
 """
@@ -61,12 +61,12 @@ class Sandbox:
     image: str
     trust: Trust
     resources: Resources
-    # For every command in it; a command's own win.
+    # The environment of every command in it; a command's own variables override it.
     env: Mapping[str, str]
     labels: Mapping[str, str]
     inputs: Mapping[str, object]
     consumer: Mapping[str, object]
-    # Granted running time in all, extensions included; counts from ready_at, frozen included, stopped not.
+    # All running time that was granted, extensions included. It counts from ready_at, but not while stopped.
     ttl: timedelta
     # As the profile allowed when it was created: a later change of the profile does not touch it.
     ttl_max: timedelta
@@ -75,20 +75,20 @@ class Sandbox:
     # When its present state began.
     state_since: datetime
     ready_at: datetime | None = None
-    # While it lives: the end of its TTL. While stopped or failed: the end of what is kept of it.
+    # While it lives, the end of its TTL; while stopped or failed, the end of its retention.
     expires_at: datetime | None = None
     ended_at: datetime | None = None
     # What is left of the TTL while it is stopped.
     ttl_left: timedelta | None = None
     handle: Handle | None = None
     timings_ms: Mapping[str, float] = field(default_factory=dict)
-    # What the profile's report command said of the host, seen from inside.
+    # What the profile's report command printed.
     report: Mapping[str, object] | None = None
     # What it pays, decided when it was created.
     terms: Terms = PAYS_NOTHING
-    # Since when it is destroyed or wiped only with a second proof; see `locks`.
+    # Since when it is locked; see `locks`.
     locked_at: datetime | None = None
-    # What it has, and pays, when its boost ends; None: it is not boosted.
+    # The resources and terms it has when its boost ends; None: it is not boosted.
     boosted_from: Unboosted | None = None
     # The kept disk that its own began as a copy of.
     origin: str | None = None
@@ -107,7 +107,7 @@ class Sandbox:
         )
 
     def environment(self) -> dict[str, str]:
-        """What every command in it finds in its environment, beneath the command's own."""
+        """Return the environment of every command in it; a command's own variables override it."""
         inputs = {
             "SANDBOXER_INPUT_" + re.sub("[^A-Za-z0-9_]", "_", name).upper(): value
             if isinstance(value, str)
@@ -229,7 +229,7 @@ rows = SandboxRows(
 
 
 def load_account(conn: Connection, account: str, states: Iterable[State]) -> list[Sandbox]:
-    """Those of one account that are in one of these states."""
+    """Load the sandboxes of one account that are in one of these states."""
     wanted = sandboxes.c.state.in_([one.value for one in states])
     return rows.where(conn, sandboxes.c.account == account, wanted)
 

@@ -1,5 +1,7 @@
-"""The repository of sandboxes: the only writer of their records. Who pays, and whether one may run, is
-decided in the transaction of the step itself."""
+"""The repository of sandboxes is the only writer of their records.
+
+Who pays, and whether a sandbox may run, is decided in the transaction of the step itself.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ from sandboxer.store.rows import Page
 
 @dataclass(frozen=True, kw_only=True)
 class Step(steps.Step[Sandbox, Signal]):
-    """One step of a life, and what else changes in the record with it."""
+    """One step of a sandbox's lifecycle, and what else changes in the record with it."""
 
-    # It runs again from here on: whether it may, and on which terms, is decided in the step's transaction.
+    # True if it runs again from here on; whether it may is decided in the step's transaction.
     starts: bool = False
 
 
@@ -36,31 +38,34 @@ Change = steps.Change[Sandbox, Step]
 
 
 class Charges(Protocol):
-    """Who pays, decided and written in the transaction of the step itself."""
+    """Decides who pays, and writes the charge in the transaction of the step itself."""
 
     def is_free(self, account: str, profile: str) -> bool: ...
 
     def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
-        """The terms on which it may run, from new or again. Raises what refuses it; nothing is held."""
+        """Return the terms on which it may run, new or again. Nothing is held. Raises what refuses it."""
 
     def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
-        """The record with its terms. Raises what refuses the create."""
+        """Return the record of a new sandbox with its terms. Raises what refuses the create."""
 
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
-        """The terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
+        """Return the terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
-        """The terms on which it goes on with these resources. Raises what refuses them; nothing is held."""
+        """Return the terms on which it goes on with these resources.
+
+        Nothing is held. Raises what refuses them.
+        """
 
     def kept_for(
         self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
     ) -> timedelta:
-        """How long its disk is kept when it does not run any more: at most the retention time."""
+        """Return how long its disk is kept when it stops: at most the retention time."""
 
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
-        """Let the charge follow the record; returns facts for the event."""
+        """Change the charge with the record. Returns facts for the event."""
 
 
 class SandboxRepository(RememberedRepository[Sandbox, Step]):
@@ -89,21 +94,21 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         return await self.store.read(lambda conn: records.count_by_state(conn, account))
 
     async def check_start(self, sandbox: Sandbox) -> Terms:
-        """May it run, from new or again? Asked before anything is made or claimed."""
+        """Return the terms on which it may run, before anything is made. Raises what refuses it."""
         charges, now = self._charges, self.clock.now()
         is_free = charges is None or charges.is_free(sandbox.account, sandbox.profile)
         transaction = self.store.read if is_free else self.store.write
         return await transaction(lambda conn: self._terms_to_run(conn, sandbox, now))
 
     async def promised(self, sandbox: Sandbox, quote_id: str) -> Terms:
-        """The terms of one that goes on at a quote's rates; where nobody pays, as they are."""
+        """Return the terms of a sandbox that goes on at a quote's rates; unchanged where nobody pays."""
         charges, now = self._charges, self.clock.now()
         if charges is None:
             return sandbox.terms
         return await self.store.read(lambda conn: charges.promised(conn, sandbox, quote_id, now=now))
 
     async def kept_for(self, sandbox: Sandbox, retention: timedelta) -> timedelta:
-        """How long its disk is kept from the moment it does not run any more."""
+        """Return how long its disk is kept from the moment it stops."""
         charges, now = self._charges, self.clock.now()
         if charges is None or sandbox.terms.is_free:
             return retention
@@ -112,7 +117,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         )
 
     async def resized(self, sandbox: Sandbox) -> Terms:
-        """The terms of one that goes on with the resources it is given here."""
+        """Return the terms of a sandbox that goes on with these resources."""
         charges, now = self._charges, self.clock.now()
         if charges is None or sandbox.terms.is_free:
             return sandbox.terms
@@ -148,7 +153,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         return await self.move(sandbox_id, step)
 
     def _admit(self, conn: Connection, wanted: Sandbox, now: datetime) -> Sandbox:
-        # Whoever asks, and whether or not anybody pays.
+        # Checked for every caller, whether or not anybody pays.
         demand_may(conn, wanted.account, Act.RUN, now=now)
         return wanted if self._charges is None else self._charges.admit(conn, wanted, now=now)
 
@@ -157,7 +162,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         if before is None or not any(entry.step.starts for entry in change.entries):
             return after
         terms = self._terms_to_run(conn, before, change.now)
-        # What is frozen has had its slot all along, and keeps its terms with it.
+        # A frozen sandbox has kept its slot, and so it keeps its terms.
         return after if before.state in LIVE else replace(after, terms=terms)
 
     def _record(self, conn: Connection, change: Change) -> None:
@@ -175,7 +180,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         return Conflict(why=f"sandbox {id} has no record")
 
     def _terms_to_run(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
-        """Raises what refuses it."""
+        """Return the terms on which it may run. Raises what refuses it."""
         demand_may(conn, sandbox.account, Act.RUN, now=now)
         if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms

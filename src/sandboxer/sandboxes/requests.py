@@ -1,6 +1,4 @@
-"""What a caller may ask of this package, in words that no edge owns; and from a request to the record of a
-sandbox to make, or to a refusal. Pure: nothing is made here.
-"""
+"""Requests for sandboxes, and the pure decisions that turn one into the record of a sandbox or a refusal."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sandboxer.sandboxes.records import Sandbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedResources:
-    """None: as the profile says."""
+    """The resources that were asked for. None: as the profile says."""
 
     vcpus: float | None = None
     memory_mb: int | None = None
@@ -30,7 +28,7 @@ class WantedResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A kept disk that a sandbox begins as a copy of, and what is known of it."""
+    """A kept disk that a new sandbox's disk is copied from."""
 
     disk_id: str
     backend: str
@@ -40,7 +38,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedVolume:
-    """As a caller says it."""
+    """A volume as a caller names it."""
 
     # Its id, or its name.
     volume: str
@@ -50,7 +48,10 @@ class WantedVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRequest:
-    """None: as the profile (or, for the profile, the platform) says. Durations as written: `30s`, `4h`."""
+    """What a caller asks for. None: as the profile says, or the platform for the profile itself.
+
+    Durations are texts such as `30s` and `4h`.
+    """
 
     profile: str | None = None
     name: str | None = None
@@ -63,19 +64,19 @@ class CreateRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
     consumer: Mapping[str, object] = field(default_factory=dict)
-    # Of a quote whose rates it shall have.
+    # The id of a quote whose rates it shall have.
     quote_id: str | None = None
-    # What it names and is looked up at its admission: it becomes the origin, and the volumes.
+    # These names are looked up at admission and become `origin` and `volumes`.
     snapshot: str | None = None
     wanted_volumes: tuple[WantedVolume, ...] = ()
-    # Instead of an image. Whoever names it has made sure that the caller may use it.
+    # Used instead of an image; it was checked that the caller may use it.
     origin: Origin | None = None
-    # The same. Whether they are free is decided in the transaction of the sandbox's record.
+    # Checked in the same way; whether they are free is decided in the transaction of the record.
     volumes: tuple[VolumeMount, ...] = ()
 
 
 def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
-    """Raises InvalidRequest if so many sandboxes at once want to write to one volume. Pure."""
+    """Raise InvalidRequest if several sandboxes want to write to one volume. Pure."""
     for number, one in enumerate(volumes):
         if count > 1 and not one.is_read_only:
             raise InvalidRequest(
@@ -91,7 +92,7 @@ _LEVELS = (IsolationLevel.POLICY, IsolationLevel.CONTAINER, IsolationLevel.MICRO
 def plan(
     request: CreateRequest, profile: Profile, caller: Caller, *, sandbox_id: str, now: datetime
 ) -> Sandbox:
-    """The record as requested. Raises InvalidRequest naming the field, NotAvailable for what comes later."""
+    """Return the record of the requested sandbox. Raises InvalidRequest naming the field."""
     return Sandbox(
         id=sandbox_id,
         version=0,
@@ -122,7 +123,7 @@ def plan(
 
 
 def check_trust(sandbox: Sandbox, highest: Trust) -> None:
-    """Raises Forbidden for more than the operator allows."""
+    """Raise Forbidden for a trust level above what the operator allows."""
     if sandbox.trust is Trust.SEMI and highest is Trust.ZERO:
         raise Forbidden(
             why="this platform gives no sandbox a way out: its highest trust level is `zero`, and"
@@ -132,7 +133,7 @@ def check_trust(sandbox: Sandbox, highest: Trust) -> None:
 
 
 def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
-    """May this backend serve the profile on this host, now?"""
+    """Raise unless this backend can serve the profile on this host now."""
     if fingerprint is None:
         raise NotAvailable(what=f"backend {profile.backend}", why="this platform has not opened it")
     if not fingerprint.healthy:
@@ -150,8 +151,10 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
 
 
 def check_promises(profile: Profile) -> None:
-    """Raises NotAvailable for what a profile promises and this platform cannot keep: a promise is kept or
-    refused, never passed over."""
+    """Raise NotAvailable for what a profile promises and this platform cannot provide.
+
+    A promise is kept or refused, never ignored.
+    """
     if profile.workspace_access is not WorkspaceAccess.READ_WRITE:
         raise NotAvailable(
             what=f"profile {profile.id}",
@@ -197,7 +200,10 @@ def _trust(request: CreateRequest, profile: Profile) -> Trust:
 
 
 def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
-    """What the profile gives where nothing is asked for. Raises InvalidRequest beyond what it allows."""
+    """Return the resources asked for, with the profile's own as defaults.
+
+    Raises InvalidRequest beyond its maximum.
+    """
     names = ("vcpus", "memory_mb", "disk_mb", "pids")
     given = {name: getattr(wanted, name) for name in names if getattr(wanted, name) is not None}
     for name, value in given.items():
@@ -230,5 +236,5 @@ def _idle_timeout(request: CreateRequest, profile: Profile) -> timedelta | None:
 
 
 def renamed(sandbox: Sandbox, sandbox_id: str) -> Sandbox:
-    """The same request for a sandbox that exists already under its own id."""
+    """Return the same record under the id of a sandbox that exists already."""
     return replace(sandbox, id=sandbox_id)

@@ -1,7 +1,7 @@
-"""Sandboxes made before anyone asked (decision 0004): ordinary ones under fresh ids, without a record.
+"""The warm pool holds sandboxes that are made before anyone asks (decision 0004), without a record.
 
-Their backend remembers that nobody has had them: after a crash they go at once, unlike anything else that has
-no record.
+Their backend marks them as unused, so a start after a crash removes them at once, unlike anything else
+without a record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What two sandboxes must share for one to stand in for the other."""
+    """What two sandboxes must have in common so that one can replace the other."""
 
     backend: str
     image: str
@@ -31,7 +31,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How many of a kind shall stand ready, and how many do."""
+    """How many sandboxes of a kind are wanted, and how many are ready."""
 
     kind: Kind
     wanted: int
@@ -43,13 +43,13 @@ class WarmPool:
         self._backends = backends
         self._wanted = dict(wanted)
         self._ready: dict[Kind, deque[Handle]] = {kind: deque() for kind in wanted}
-        # Being made, or taken and about to get a record: nobody else's, though no record says so.
+        # Being made, or claimed and about to get a record: they are in use although they have no record.
         self._reserved: set[str] = set()
         self._called = asyncio.Event()
         self._called.set()
 
     def claim(self, sandbox: Sandbox) -> Handle | None:
-        """One that fits, now the caller's: it must say `claimed` once the record is written or it is gone."""
+        """Return one that fits, or None. The caller must call `claimed` once it has a record or is gone."""
         kind = Kind(sandbox.backend, sandbox.image, sandbox.resources, sandbox.trust)
         ready = self._ready.get(kind)
         if not ready:
@@ -74,7 +74,10 @@ class WarmPool:
         return [Level(kind, number, len(self._ready[kind])) for kind, number in self._wanted.items()]
 
     def drop(self, sandbox_id: str) -> bool:
-        """It died: have another made, and leave its remains to the caller. False: it was not here."""
+        """Forget one that died and have another made; the caller removes its remains.
+
+        False: it was not here.
+        """
         for ready in self._ready.values():
             for handle in ready:
                 if handle.sandbox_id == sandbox_id:
@@ -84,7 +87,7 @@ class WarmPool:
         return False
 
     async def call(self) -> None:
-        """Returns when one may be missing."""
+        """Wait until one may be missing."""
         await self._called.wait()
         self._called.clear()
 
@@ -95,7 +98,7 @@ class WarmPool:
         return None
 
     async def make(self, kind: Kind) -> None:
-        """One more of this kind. Raises what the backend raises; nothing is left then."""
+        """Make one more of this kind. Raises what the backend raises; nothing is left then."""
         sandbox_id = new_id("sbx")
         self._reserved.add(sandbox_id)
         try:
@@ -111,7 +114,7 @@ class WarmPool:
             self._reserved.discard(sandbox_id)
 
     async def drain(self) -> None:
-        """Remove all of them: they are worth nothing to the next server."""
+        """Remove all of them, because the next server cannot use them."""
         for kind, ready in self._ready.items():
             while ready:
                 handle = ready.popleft()

@@ -1,6 +1,6 @@
-"""Reading YAML field by field, by name and type; every complaint names file:line:column.
+"""YAML is read field by field, by name and type; every error names file:line:column.
 
-PyYAML's safe nodes are used, not its objects, because only nodes know where they stand in the file.
+PyYAML's safe nodes are used, and not its objects, because only nodes know their place in the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandboxer.kernel.errors import InvalidRequest
 
 T = TypeVar("T")
 _NOTHING = "tag:yaml.org,2002:null"
-# The same language ten times as fast, where the C library is there.
+# The C loader, where it is installed, is ten times as fast.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"^[0-9]{1,12}$")
 _NUMBER = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,6})?$")
@@ -85,14 +85,14 @@ class Fields:
         return float(self._matching(name, _NUMBER, "a number"))
 
     def section(self, name: str, *, is_optional: bool = False) -> Fields:
-        """A mapping below this one; an optional one that is absent reads as empty."""
+        """Return a mapping below this one; an optional one that is absent reads as empty."""
         node = self._take(name, required=not is_optional)
         if node is None:
             node = yaml.MappingNode("tag:yaml.org,2002:map", [], self._node.start_mark, self._node.end_mark)
         return Fields(self._file, node, self._full(name))
 
     def words(self) -> dict[str, str]:
-        """All that is left, as text: for free-form sections."""
+        """Return all remaining fields as text, for free-form sections."""
         taken = {name: self._scalar(value, name) for name, (_, value) in self._left.items()}
         self._left.clear()
         return taken
@@ -110,7 +110,7 @@ class Fields:
         raise InvalidRequest(field=place, why=f"{subject}: {why}" if subject else why)
 
     def complain_of(self, name: str, why: str) -> NoReturn:
-        """About a field that was read already."""
+        """Raise an error about a field that was read already."""
         for key, value in self._node.value:
             if key.value == name:
                 self.complain(value, why, name)
@@ -166,7 +166,7 @@ class Fields:
 
 
 def read_fields(file: Path) -> Fields:
-    """The top mapping of a YAML file. Raises InvalidRequest naming the place where YAML itself is broken."""
+    """Read the top mapping of a YAML file. Raises InvalidRequest naming the place where it is not YAML."""
     try:
         node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_LOADER)
     except yaml.MarkedYAMLError as error:

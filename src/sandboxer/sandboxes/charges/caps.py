@@ -1,4 +1,4 @@
-"""Which spending caps a sandbox has reached, and when exactly: found again in the meters if we came late."""
+"""Finds which spending caps a sandbox has reached and exactly when, also if that was noticed late."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPENT_OF = {"per_key_sats": "key", "per_sandbox_sats": "sandbox", "per_day_sats
 
 
 class Spender(Protocol):
-    """A sandbox, or what is kept of one: it costs something, and somebody's key asked for it."""
+    """Something that costs sats and was asked for by a key: a sandbox, a snapshot, a volume."""
 
     @property
     def id(self) -> str: ...
@@ -41,7 +41,7 @@ class Reached:
 
 
 def as_of(bucket: Bucket, now: datetime) -> datetime:
-    """If a cap's moment passed on a day that is over (nobody was here), that day counts first."""
+    """Return the moment to check caps for: the end of the day of `look_at`, if that day passed unnoticed."""
     look_at = bucket.look_at
     if look_at is None or look_at > now:
         return now
@@ -56,8 +56,10 @@ def find_reached(
     *,
     first: datetime | None = None,
 ) -> dict[str, Reached]:
-    """The first cap that each has reached by now, by id. `first`: the day of this moment counts before today,
-    for those that were there."""
+    """Return the first cap that each spender has reached by now, by id.
+
+    With `first`, the day of that moment counts before today, for the spenders that existed then.
+    """
     account, caps = authority.account, authority.caps
     look = _Look(conn=conn, account=account.id, caps=caps, as_of=now)
     today, missed = look.find("per_day_sats", since=day_of(now)), None
@@ -81,7 +83,10 @@ def find_reached(
 def first_moment(
     spent: Callable[[datetime], Nsats], limit: Nsats, *, since: datetime, until: datetime
 ) -> datetime:
-    """The first microsecond at which so much was spent; it was by `until`. Looks back in growing steps."""
+    """Return the first microsecond at which `limit` was spent, which is not after `until`.
+
+    It searches back in growing steps.
+    """
     step, high = timedelta(seconds=1), until
     low = max(since, high - step)
     while low > since and spent(low) >= limit:
@@ -98,7 +103,7 @@ def first_moment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """At one account's caps, as of one moment."""
+    """Looks at the caps of one account as of one moment."""
 
     conn: Connection
     account: str

@@ -1,9 +1,9 @@
-"""A sandbox pays while it lives: the charge follows the record, in the transaction of every step.
+"""A sandbox is charged while it lives: the charge follows its record, in the transaction of every step.
 
     create ──hold──> provisioning ──ready: hold becomes a meter──> each state its rate ──destroying──> closed
                           └──failed: the hold is freed, nothing was charged
 
-Who pays nothing (the owner, free profiles) costs no statement here.
+Sandboxes that pay nothing (the owner's, free profiles) cost no SQL statement here.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox, load_account
 
 ACTOR = "system:charging"
-# The reason of one in grace that was frozen when the sats ran out: it pays so, and goes back to frozen.
+# The reason of a sandbox in grace that was frozen when the sats ran out: it pays the frozen rate.
 DRY_WHILE_FROZEN = "dry_while_frozen"
-# Those that occupy a slot.
+# The states in which a sandbox occupies a slot.
 OCCUPYING = frozenset(
     {State.REQUESTED, State.PROVISIONING, State.READY, State.ACTIVE, State.FROZEN, State.GRACE}
 )
@@ -50,7 +50,7 @@ _OVER = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
-    """What it pays for in its present state, and how much a second; None: nothing is metered. Pure."""
+    """Return what it pays for in its present state and the rate; None: nothing is metered. Pure."""
     use = _use(sandbox)
     if use is None:
         return None
@@ -60,13 +60,13 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
 
 
 def rate_now(sandbox: Sandbox) -> Rate:
-    """In msats a second, for whoever reads the record."""
+    """Return its present rate in msats per second."""
     paid_for = due(sandbox)
     return 0 if paid_for is None else paid_for[1]
 
 
 def is_frozen(sandbox: Sandbox) -> bool:
-    """Its processes stand still, though its state may be grace."""
+    """Return whether its processes are paused; its state may be `grace` then."""
     dry = sandbox.state is State.GRACE and sandbox.reason == DRY_WHILE_FROZEN
     return dry or sandbox.state is State.FROZEN
 
@@ -93,7 +93,7 @@ class Charging:
         return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
 
     def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
-        """The record with its terms.
+        """Return the record of a new sandbox with its terms.
 
         Raises Forbidden (a cap, no slot left), InsufficientCredit; for its quote NotFound, QuoteUnusable.
         """
@@ -101,12 +101,15 @@ class Charging:
         if self.is_free(sandbox.account, sandbox.profile):
             return sandbox
         records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
-        # Locked first: two creates at once must not both get the last slot.
+        # The bucket is locked first, so that two creates at once do not both get the last slot.
         load_bucket(conn, sandbox.account, lock=True)
         return replace(sandbox, terms=self._terms(conn, sandbox, now))
 
     def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
-        """May it run, from new or again? Nothing is held; raises as `admit` and for an empty bucket."""
+        """Return the terms on which it may run, new or again. Nothing is held.
+
+        Raises as `admit`, and InsufficientCredit for an empty bucket.
+        """
         sandbox = self._quoted(conn, sandbox, now)
         if self.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms
@@ -120,9 +123,9 @@ class Charging:
         return terms
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
-        """The terms on which it goes on with the resources it is given here. Raises as `check_start`.
+        """Return the terms on which it goes on with these resources. Raises as `check_start`.
 
-        At the rates of the day: a quote was for what it had.
+        They are at the present rates, because a quote was for the resources it had.
         """
         if sandbox.terms.is_free:
             return sandbox.terms
@@ -137,7 +140,7 @@ class Charging:
     def kept_for(
         self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
     ) -> timedelta:
-        """How long its disk is kept when it does not run any more (`accounts/storage.py`)."""
+        """Return how long its disk is kept when it does not run any more (`accounts/storage.py`)."""
         stored = sandbox.terms.card.stored
         account = records.find(conn, sandbox.account)
         if not stored or account is None or self._tier_keeps(conn, account, sandbox, now):
@@ -164,7 +167,7 @@ class Charging:
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
-        """Let the charge follow the record; what it cost in all is a fact of its last event."""
+        """Change the charge with the record. The last event of a sandbox gets what it cost in all."""
         self._follow_quote(conn, before, after, now)
         if after.terms.is_free:
             return {}
@@ -177,21 +180,21 @@ class Charging:
         return {}
 
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
-        """The terms of one that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
+        """Return the terms of a sandbox that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
         given = quotes.find(conn, quote_id, sandbox.account)
         quotes.check(given, profile=sandbox.profile, size=size_of(sandbox.resources), now=now)
         is_free = self.is_free(sandbox.account, sandbox.profile)
         return replace(sandbox.terms, card=FREE if is_free else given.quote.card, quote_id=quote_id)
 
     def _quoted(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Sandbox:
-        """A new one that names a quote has no rates yet."""
+        """Fill in the rates of a new sandbox that names a quote."""
         terms = sandbox.terms
         if terms.quote_id is None or not terms.is_free or sandbox.ready_at is not None:
             return sandbox
         return replace(sandbox, terms=self.promised(conn, sandbox, terms.quote_id, now=now))
 
     def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
-        """Taken with the record that names it; free again if nothing came of that, let go at the end."""
+        """Mark a quote as used with the record that names it, and free or retire it when that ends."""
         quote_id = after.terms.quote_id
         former = None if before is None else before.terms.quote_id
         if former is not None and former != quote_id:
@@ -210,7 +213,7 @@ class Charging:
         authority = load_authority(conn, sandbox.account)
         entitlement, others = entitlement_of(authority), list[Sandbox]()
         if authority.slots is not None or entitlement is not None:
-            # Nobody else's are counted: an account may have thousands.
+            # Read only if slots or a tier count them: an account may have thousands.
             others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
         if authority.slots is not None and slots_left(conn, authority, len(others)) == 0:
             raise Forbidden(
@@ -305,7 +308,7 @@ class Charging:
 
 
 def _available_to(conn: Connection, sandbox: Sandbox, bucket: Bucket) -> Sats:
-    """What is set aside for it as it stands (its disk, its frozen memory) it may run on itself."""
+    """Return what it may run on: the reserve for its own present meter counts as available to itself."""
     own = find_meter(conn, meter_id(sandbox.id))
     if own is None or bucket.debt:
         return bucket.available
@@ -328,7 +331,7 @@ def living_of(sandbox: Sandbox) -> Living:
 
 
 def entitlement_of(authority: Authority) -> Entitlement | None:
-    """Its own; a delegated key has a budget and no tier."""
+    """Return the account's own entitlement; a delegated key has a budget and no tier."""
     account = authority.account
     if account.tier is None or account.entitled_until is None:
         return None
@@ -348,8 +351,10 @@ def _hold_prefix(sandbox: Sandbox) -> str:
 
 
 def _look_for_caps(conn: Connection, sandbox: Sandbox, now: datetime) -> None:
-    """It pays more from now on. A server that dies before its loop has said when a cap will be reached must
-    leave behind that one may have been."""
+    """Note that a cap may be reached, because the sandbox pays more from now on.
+
+    The note survives a server that dies before its loop has computed when that will be.
+    """
     if load_authority(conn, sandbox.account).caps != caps.NO_CAPS:
         look_at_once(conn, sandbox.account, now=now)
 
@@ -357,7 +362,7 @@ def _look_for_caps(conn: Connection, sandbox: Sandbox, now: datetime) -> None:
 def _not_past_a_cap(
     conn: Connection, sandbox: Sandbox, now: datetime, at: datetime | None
 ) -> datetime | None:
-    """When its present rate ends. A cap may have been reached before, and nobody been there to see it."""
+    """Return when its present rate ends: at `at`, or when a cap was reached before and nobody noticed."""
     authority = load_authority(conn, sandbox.account)
     if authority.caps == caps.NO_CAPS:
         return at
@@ -367,7 +372,7 @@ def _not_past_a_cap(
 
 
 def spent_sats(conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sats:
-    """What it has cost in all, rounded up for the reader; the account carries the exact fraction."""
+    """Return what it has cost in all, rounded up for display; the account carries the exact fraction."""
     nsats = sum(line.nsats for line in actuals(conn, sandbox.account, sandbox.id, now=now))
     card = sandbox.terms.card
     return shown_sats(nsats, grain=max(card.running, card.frozen, card.stored))

@@ -1,4 +1,4 @@
-"""What an account's money demands of its sandboxes: read in one go, then decided; `loops/credit.py` acts.
+"""What the condition of an account's bucket demands of its sandboxes; `loops/credit.py` carries it out.
 
 dry ──> grace ──nobody paid──> reaped          a budget that someone gave has no grace
 a spending cap is reached ──────> reaped       at the very moment, found again if we came late
@@ -33,30 +33,30 @@ from sandboxer.sandboxes.records import Sandbox, load_account
 
 SPENDING_CAP = "spending_cap"
 _KEPT = frozenset({State.STOPPED, State.REAPED})
-# The least for which it is worth waking.
+# A sandbox is woken only if it can be paid for so long.
 _A_MOMENT = timedelta(seconds=1)
-# A mistake that was made good longer ago wakes nothing any more.
+# A payment restored longer ago wakes nothing any more.
 _REMEMBERED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Of an account, at one moment."""
+    """The condition of an account's money at one moment."""
 
     standing: Standing
-    # False: a budget that someone gave, or a newcomer's. It ran dry at `dried_at`, and is charged no further.
+    # False for a budget and for an account that earned no grace: it is not charged after `dried_at`.
     has_grace: bool = True
     dried_at: datetime | None = None
     may_act: bool = True
-    # Free for a wake, beside what runs; how long a wake must last.
+    # The sats available to wake a sandbox, and for how long a woken sandbox must be payable.
     available: Sats = 0
     slice: timedelta = timedelta(0)
-    # From when to when a payment was missing that had been taken back by mistake.
+    # The times in which a payment was missing that had been taken back by mistake.
     mistakes: tuple[tuple[datetime, datetime], ...] = ()
     entitlement: Entitlement | None = None
     # The cap that each sandbox has reached, by id.
     reached: Mapping[str, Reached] = field(default_factory=dict)
-    # When the next cap will be reached if nothing happens, or the day's caps are new.
+    # When the next cap is reached if nothing changes, or the daily cap is reset.
     look_at: datetime | None = None
     known_look_at: datetime | None = None
 
@@ -65,15 +65,15 @@ class Condition:
 class Demand:
     signal: Signal
     reason: str
-    # When it became true, if the charge ends there.
+    # When it became true, if the charge ends at that moment.
     at: datetime | None = None
     data: Mapping[str, object] = field(default_factory=dict)
 
 
 def wanted(sandbox: Sandbox, condition: Condition) -> Demand | None:
-    """The step that money demands of it now. Pure.
+    """Return the step that money demands of a sandbox now, or None. Pure.
 
-    One at rate zero is not touched by an empty bucket, unless what it sends outwards has a price.
+    An empty bucket does not touch a sandbox at rate zero, unless its egress has a price.
     """
     if sandbox.state not in LIVE:
         return None
@@ -91,7 +91,10 @@ def wanted(sandbox: Sandbox, condition: Condition) -> Demand | None:
 
 
 def ended_by_money(sandbox: Sandbox) -> SandboxerError | None:
-    """What to tell those whose work ended with it, if money ended it: their matter, not ours. Pure."""
+    """Return the error for callers whose work ended because money ended their sandbox; None otherwise.
+
+    Pure.
+    """
     facts = {"sandbox_id": sandbox.id, "state": sandbox.state.value}
     if sandbox.state in LIVE:
         return None
@@ -124,7 +127,9 @@ def _out_of_grace(sandbox: Sandbox, condition: Condition) -> Demand | None:
 
 
 def keeps_free(sandbox: Sandbox, condition: Condition) -> tuple[bool, datetime | None]:
-    """Whether its disk is kept at rate zero, as a rate would pass a cap or a budget; and from when. Pure."""
+    """Return whether its disk is kept at rate zero, because any rate would pass a cap or budget, and from
+    when.
+    """
     reached = condition.reached.get(sandbox.id)
     if reached is not None:
         return True, reached.at
@@ -138,9 +143,9 @@ def is_kept(sandbox: Sandbox) -> bool:
 
 
 def to_wake(sandboxes: Iterable[Sandbox], condition: Condition) -> Sandbox | None:
-    """The oldest that was reaped for want of sats, if the bucket would carry it for a slice. Pure.
+    """Return the oldest sandbox that was reaped for lack of sats, if the bucket can pay it for a slice. Pure.
 
-    With less, waking would be a waste: whoever wants it awake for a moment can still resume it.
+    With less it is not woken, but its owner can still resume it.
     """
     if condition.standing is not Standing.ALIVE or not condition.may_act:
         return None
@@ -149,7 +154,7 @@ def to_wake(sandboxes: Iterable[Sandbox], condition: Condition) -> Sandbox | Non
     first = min(wronged or asleep, key=lambda one: (one.created_at, one.id), default=None)
     if first is None:
         return None
-    # What slept by a mistake of ours goes on as it would have gone on.
+    # A sandbox that was reaped by our mistake is woken even if there is little.
     lasts = _A_MOMENT if wronged else condition.slice
     return first if condition.available >= sats_for(first.terms.card.running, lasts) else None
 
@@ -161,7 +166,7 @@ def _is_wronged(sandbox: Sandbox, condition: Condition) -> bool:
 def read_condition(
     conn: Connection, account: str, sandboxes: Sequence[Sandbox], *, now: datetime
 ) -> Condition:
-    """As of `now`; the bucket as last settled."""
+    """Read the condition as of `now`, with the bucket as last settled."""
     bucket, authority = load_bucket(conn, account), load_authority(conn, account)
     is_capped = authority.caps != NO_CAPS
     return Condition(
@@ -180,10 +185,10 @@ def read_condition(
 
 
 def plan_look(conn: Connection, account: str, *, now: datetime) -> None:
-    """Have the one timer of all buckets tell when the next cap is reached.
+    """Set the moment at which the bucket timer announces that the next cap is reached.
 
-    The bucket is locked and its sandboxes read from the store: one that begins to pay at the same time is
-    either seen here, or has this moment looked at again.
+    The bucket is locked and its sandboxes are read from the store: a sandbox that begins to pay at the same
+    time is either seen here, or causes another look.
     """
     load_bucket(conn, account, lock=True)
     there = [one for one in load_account(conn, account, OCCUPYING | _KEPT) if not one.terms.is_free]

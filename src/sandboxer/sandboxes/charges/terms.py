@@ -1,4 +1,4 @@
-"""What a sandbox was promised to pay: its rate card, locked at create, and what sets it aside for now."""
+"""The terms of a sandbox: its rates, fixed when it is created, and what suspends them for now."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sandboxer.money.pricing import FREE, RateCard
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     card: RateCard = FREE
-    # In a slot of its account's tier: rate zero while it occupies that slot.
+    # It is in a slot of its account's tier and runs at rate zero while it occupies that slot.
     is_entitled: bool = False
     # Its disk is kept at rate zero: any rate would pass a spending cap, or a budget that is used up.
     keeps_free: bool = False
     # The quote that promised the card; named before the card is known, while it is being created.
     quote_id: str | None = None
-    # Its bytes outwards have a price, even if its time has none.
+    # Its egress has a price, even if its time has none.
     pays_egress: bool = False
 
     @property
@@ -30,7 +30,7 @@ PAYS_NOTHING = Terms()
 
 
 def to_json(terms: Terms) -> dict[str, object] | None:
-    """None for those that pay nothing: most of an operator's own."""
+    """Convert the terms for the database; None for a sandbox that pays nothing."""
     if terms == PAYS_NOTHING:
         return None
     card = terms.card

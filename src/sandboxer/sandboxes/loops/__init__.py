@@ -1,6 +1,6 @@
-"""What goes on without a caller: timer, watch for deaths, activity recorder, the warm pool's filler.
+"""The loops that run without a caller: timer, watch for deaths, activity recorder, filler of the warm pool.
 
-Each sleeps until something is due or happens; none scans by the second.
+Each sleeps until something is due or happens; none polls every second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def start_loops(dependencies: SandboxDependencies, tasks: TaskOwner) -> None:
 
 
 async def keep_filled(dependencies: SandboxDependencies) -> None:
-    """One warm sandbox at a time, and only while nobody waits for a create."""
+    """Keep the warm pool filled, one sandbox at a time, and only while nobody waits for a create."""
     while True:
         await dependencies.warm.call()
         while (kind := dependencies.warm.missing()) is not None:

@@ -1,9 +1,9 @@
-"""Brings sandboxes in line with the credit of their account: dry → grace → reaped, paid → back or awake.
+"""The credit loop brings sandboxes in line with their account's credit: grace, reaped, paid, woken.
 
-Looks at an account when anything happened to it or to its paying sandboxes, and at all of them at the start.
-It compares the account's condition with the sandboxes' states and never relies on having heard the event, so
-a crash loses nothing. Also stops what has reached a spending cap, and moves sandboxes in and out of the slots
-of a tier. What is demanded is decided in `sandboxes/charges/demands.py`.
+It looks at an account when anything happened to it or to its paying sandboxes, and at all of them at start.
+It compares the account's condition with the sandboxes' states and never relies on having heard an event, so a
+crash loses nothing. It also stops what has reached a spending cap, and moves sandboxes in and out of the
+slots of a tier. What is demanded is decided in `sandboxes/charges/demands.py`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from sandboxer.store.reconciler import FAR, Reconciler
 log = logging.getLogger(__name__)
 ACTOR = "system:purse"
 RETRY = timedelta(seconds=5)
-# Their charge stays the same.
+# Signals that do not change the charge.
 _QUIET = frozenset({Signal.WORK_BEGAN, Signal.WORK_ENDED})
-# Its processes end with these.
+# Signals that end the processes.
 _ENDS = frozenset({Signal.GRACE_OVER, Signal.CAP_REACHED})
 
 
@@ -53,7 +53,7 @@ class CreditLoop(Reconciler):
         super().__init__("the credit loop", store, dependencies.clock, retry=RETRY)
         self._dependencies = dependencies
         self._stirred: set[str] = set()
-        # When to look at an account although nothing happened: its tier ends.
+        # When to look at an account because its tier ends.
         self._later: dict[str, datetime] = {}
         dependencies.repository.on_change(self._follow)
 
@@ -67,7 +67,7 @@ class CreditLoop(Reconciler):
         self._stirred |= {one for later in (self._later, paused) for one, at in later.items() if at <= now}
         stirred, self._stirred, paying = self._stirred, set(), self._paying()
         for account in sorted(stirred):
-            # Also one that failed a moment ago: something happened to it since.
+            # Its pause after a failure ends too, because something happened to it since.
             self._later.pop(account, None)
             paused.pop(account, None)
             if account in paying:
@@ -78,7 +78,7 @@ class CreditLoop(Reconciler):
         return {one.account for one in self._dependencies.repository.living() if not one.terms.is_free}
 
     async def attend(self, account: str) -> None:
-        """Do what the account's condition demands of each of its sandboxes."""
+        """Carry out what the account's condition demands of each of its sandboxes."""
         condition = await self._look(account)
         if await self._change_sides(account, condition.entitlement):
             condition = await self._look(account)
@@ -98,7 +98,7 @@ class CreditLoop(Reconciler):
         return await self.store.read(lambda conn: read_condition(conn, account, mine, now=now))
 
     async def _plan(self, account: str, condition: Condition) -> None:
-        """Have the one timer of all buckets wake us when the next cap is reached."""
+        """Have the bucket timer wake this loop when the next cap is reached."""
         now = self.clock.now()
         if condition.look_at != condition.known_look_at:
             await self.store.write(lambda conn: plan_look(conn, account, now=now))
@@ -109,7 +109,7 @@ class CreditLoop(Reconciler):
         ]
 
     def _versions(self, account: str) -> list[tuple[str, int]]:
-        """Of all its sandboxes: the same ones say that nothing was done to them meanwhile."""
+        """Return the versions of all its sandboxes; equal versions mean that nothing changed."""
         return [(sandbox.id, sandbox.version) for sandbox in self._of(account)]
 
     async def _change_sides(self, account: str, entitlement: Entitlement | None) -> bool:
@@ -132,7 +132,7 @@ class CreditLoop(Reconciler):
         )
 
     async def _keep(self, sandbox: Sandbox, condition: Condition) -> None:
-        """The disk of what does not run: at its rate, or at none when any would be too much."""
+        """Charge the disk of a stopped sandbox at its rate, or at none if any rate would be too much."""
         is_free, at = keeps_free(sandbox, condition)
         if is_free is sandbox.terms.keeps_free or not (is_free or sandbox.terms.card.stored):
             return
@@ -146,7 +146,7 @@ class CreditLoop(Reconciler):
         )
 
     async def _keep_longer(self, sandbox: Sandbox) -> None:
-        """Somebody paid since it stopped: what was kept for a short while is kept for the retention time."""
+        """Keep its disk for the whole retention time if somebody paid since it stopped."""
         dependencies, ends = self._dependencies, sandbox.expires_at
         whole = sandbox.state_since + dependencies.retention
         if ends is None or ends >= whole:
@@ -166,11 +166,11 @@ class CreditLoop(Reconciler):
         if sandbox is None:
             return
         try:
-            # Heard by ourselves: the next round looks whether there is enough for one more.
+            # This wakes the loop again, and the next round checks whether there is enough for one more.
             caller = Caller(public_key=ACTOR, account=account)
             await resume(self._dependencies, sandbox.id, caller, reason=Signal.PAID.value)
         except Refused as error:
-            # Out of slots, caps or time: its holder has to decide.
+            # There is no slot, cap or time left for it: its owner has to decide.
             log.info("%s stays asleep: %s", sandbox.id, error)
 
     async def _carry_out(self, sandbox: Sandbox, condition: Condition) -> None:
@@ -215,7 +215,7 @@ class CreditLoop(Reconciler):
             self.wake()
 
     def _follow(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
-        # Without a step its terms may have changed: two that were decided at once may be one slot too many.
+        # A change without a step may be of terms: two that were decided at once may use one slot too many.
         is_quiet = bool(steps) and all(step.signal in _QUIET for step in steps)
         if not sandbox.terms.is_free and not is_quiet:
             self._stirred.add(sandbox.account)

@@ -1,7 +1,8 @@
-"""Ends delegated keys, bottom-up: destroys what a revoked or expired key still has, then releases its budget.
+"""Ends delegated keys, bottom-up: destroys the sandboxes of a revoked or expired key, then releases its
+budget.
 
-Wakes when an account changed or the next key expires. What could not be ended now is tried again; what was
-under way at a crash is found again at the start, since the keys say themselves that they are ending.
+This loop wakes when an account changed or the next key expires. What could not be ended is tried again, and a
+start continues what a crash interrupted, because the keys are marked as ending.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class DelegationEnds(Reconciler):
                 self._keys.forget(public_key)
 
     async def _end(self, ending: list[DelegatedKey]) -> bool:
-        """False if nothing of it could be finished."""
+        """End these keys. Returns False if none of them could be finished."""
         for key in ending:
             await self._destroy_all(key)
         accounts = [key.account for key in ending if not self._has_sandboxes(key)]

@@ -93,7 +93,7 @@ BACKGROUND_LAG = timedelta(seconds=15)
 
 
 async def record_activity(dependencies: SandboxDependencies) -> None:
-    """Sleeps while nothing stirs; otherwise looks once a second at the sandboxes that turned."""
+    """Sleep while nothing changes; otherwise look once a second at the sandboxes whose activity changed."""
     while True:
         await dependencies.activity.stirred.wait()
         await dependencies.clock.sleep(LAG)
@@ -127,7 +127,10 @@ async def _settle(dependencies: SandboxDependencies, sandbox_id: str, now: datet
 
 
 async def _background_runs(dependencies: SandboxDependencies, sandbox: Sandbox, now: datetime) -> bool:
-    """Looks at once when the lines closed, then seldom; while it is true the sandbox is (made) active."""
+    """Return whether a background process still runs; the sandbox is made active then.
+
+    It asks at once when the lines closed, and seldom afterwards.
+    """
     pulse = dependencies.activity.pulse(sandbox.id)
     if pulse.asked_at is not None and now - pulse.asked_at < BACKGROUND_LAG and pulse.asked_at >= pulse.since:
         return True

@@ -1,8 +1,9 @@
-"""The line from a caller to the supervisor inside a sandbox: who may, and when; an open line counts as work.
-`work/` reaches sandboxes through here only.
+"""A line connects a caller to the supervisor inside a sandbox; while it is open, the sandbox is at work.
 
-A sandbox is idle when no line is open, nothing the API started runs on, and its CPU time has hardly moved. A
-resident interpreter or service that only waits is idle: it says so by its tag, and uses no CPU.
+The package `work` reaches sandboxes only through here.
+
+A sandbox is idle when no line is open, nothing that the API started still runs, and its CPU time has hardly
+moved. A resident interpreter or service that only waits is idle: its tag says so, and it uses no CPU.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class ActivityKind(StrEnum):
     TERMINAL = "terminal"
     FILES = "files"
     PORT = "port"
-    # Listens to what runs anyway: no work in itself, and frozen is no obstacle.
+    # Watches what runs anyway: it is no work in itself, and a frozen sandbox allows it.
     WATCH = "watch"
 
 
-# A background process with this tag only waits for others (an interpreter, a service): no work in itself.
+# A background process with this tag only waits for others (an interpreter, a service) and is no work.
 RESIDENT_TAG = "@resident"
 
 _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
@@ -47,7 +48,7 @@ _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 async def line(
     dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, activity: str
 ) -> AsyncIterator[Guest]:
-    """A guest to talk to; the sandbox counts as working while this is open. Costs no database access.
+    """Open a connection to the guest; the sandbox counts as working meanwhile. It needs no database access.
 
     `activity` is one of ActivityKind. A frozen sandbox allows `files` and `watch` only. Raises NotFound,
     IllegalTransition (wrong state), BackendLost.
@@ -74,14 +75,17 @@ def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> N
     )
 
 
-# "Hardly": below one percent of one CPU, beyond what a wake-up of the supervisor costs.
+# Below one percent of one CPU, plus what a wake-up of the supervisor costs, a sandbox is not busy.
 BUSY_SHARE = 0.01
 BUSY_FLOOR_S = 0.02
 _CAN_BE_IDLE = frozenset({State.READY, State.ACTIVE})
 
 
 def idle_check_at(sandbox: Sandbox, pulse: Pulse, *, now: datetime) -> datetime | None:
-    """When to look next. CPU time is read half-way through the wait, to have something to compare."""
+    """Return when to check next whether it is idle; None: never.
+
+    CPU time is read half-way through the wait, to have something to compare with at its end.
+    """
     if sandbox.idle_timeout is None or sandbox.state not in _CAN_BE_IDLE or sandbox.ready_at is None:
         return None
     if pulse.open_lines:
@@ -95,7 +99,7 @@ def has_moved(cpu_s: float, cpu_s_before: float, elapsed: timedelta) -> bool:
 
 
 async def is_idle(sandbox: Sandbox, pulse: Pulse, backend: Backend, *, now: datetime) -> bool | None:
-    """True: its idle time is over. False: it is at work. None: only half of the wait is over."""
+    """Return True if its idle time is over, False if it is at work, None if only half of the wait is over."""
     if sandbox.handle is None or pulse.open_lines:
         return False
     cpu_s = (await backend.usage(sandbox.handle)).cpu_s
@@ -108,7 +112,10 @@ async def is_idle(sandbox: Sandbox, pulse: Pulse, backend: Backend, *, now: date
 
 
 async def runs_commands(sandbox: Sandbox, backend: Backend) -> bool:
-    """Does something that the API started run on, other than residents? Unreachable counts as no."""
+    """Return whether something that the API started still runs, other than residents.
+
+    A sandbox that cannot be reached counts as running nothing.
+    """
     if sandbox.handle is None:
         return False
     try:

@@ -1,6 +1,7 @@
-"""Before a sandbox is made: what the request names is looked up, the gate is passed, a slot is kept for it.
+"""Admission prepares a create: it looks up what the request names, checks the gate and keeps a slot for it.
 
-Whatever makes sandboxes for a caller (a create, a purchase, a session, a service, a run of code) passes here.
+Everything that makes sandboxes for a caller (a create, a purchase, a session, a service, a run of code)
+passes it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Slots:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def in_use(self, account: str) -> int:
-        """By the account itself."""
+        """Return how many sandboxes the account itself has."""
         kept = self._dependencies.repository.living()
         return sum(1 for sandbox in kept if sandbox.account == account and sandbox.state not in _OVER)
 
     @asynccontextmanager
     async def alone(self, account: str) -> AsyncIterator[None]:
-        """Nobody else takes or gives slots of this account meanwhile."""
+        """Keep everybody else from using or giving away slots of this account meanwhile."""
         lock = self._locks.setdefault(account, asyncio.Lock())
         async with lock:
             yield
@@ -65,16 +66,16 @@ class Slots:
 
 
 class Source(Protocol):
-    """What a sandbox may begin as, or be given: a snapshot, a published image, volumes.
+    """Completes a request that names a snapshot, a published image or volumes.
 
-    The packages that keep such things answer for them here; this package knows none of them.
+    The packages that keep such things implement it; this package knows none of them.
     """
 
     async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
-        """The request with what it names of this kind filled in; as it is, if it names nothing.
+        """Return the request with what it names of this kind filled in, or unchanged if it names nothing.
 
-        Raises NotFound for what is not the caller's, and what else refuses it. A request that was completed
-        before is returned as it is.
+        Raises NotFound for what is not the caller's, and other refusals. A request that was completed before
+        is returned unchanged.
         """
 
 
@@ -83,9 +84,9 @@ class Admission:
     dependencies: SandboxDependencies
     slots: Slots
     authorities: AuthorityRepository
-    # None: the operator named no registry.
+    # None: the operator configured no registry.
     gate: GenesisGate | None
-    # For every profile, whatever it says itself.
+    # True: every profile demands the gate, whatever it says itself.
     is_gate_demanded: bool
     # In the order in which they are asked.
     sources: Sequence[Source] = ()
@@ -99,7 +100,7 @@ class Admission:
     async def of(
         self, request: CreateRequest, caller: Caller, proof: GenesisProof | None
     ) -> AsyncIterator[CreateRequest]:
-        """The completed request of a caller who may make it; a slot is kept until the block ends.
+        """Yield the completed request of a caller who may make it; a slot is kept until the block ends.
 
         Raises Forbidden (the gate, no slot), NotFound, and what else a source refuses.
         """
@@ -109,13 +110,16 @@ class Admission:
             yield completed
 
     async def pass_gate(self, profile_id: str | None, caller: Caller, proof: GenesisProof | None) -> None:
-        """Where the operator or the profile demands it: who is this by the registry? A proof admits once."""
+        """Check the caller's genesis proof if the operator or the profile demands one.
+
+        A proof admits once.
+        """
         profile = self.dependencies.profiles.find(profile_id or self.dependencies.default_profile)
         is_profiles = profile is not None and profile.genesis is Genesis.REQUIRED
         if caller.is_owner or not (self.is_gate_demanded or is_profiles):
             return
         if self.gate is None:
-            # Closed, not open: who wrote the profile wanted to know whom it serves.
+            # Refused and not admitted: the author of the profile wanted to know whom it serves.
             raise NotAvailable(
                 what=f"profile {profile_id}",
                 why="it asks for a genesis proof, and the operator named no registry",

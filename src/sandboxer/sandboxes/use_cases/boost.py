@@ -1,7 +1,7 @@
-"""Boost and unboost: more CPUs and memory for a while, without a restart, and paid for while it lasts.
+"""A boost gives a sandbox more CPUs and memory for a while, without a restart; it is paid for while it lasts.
 
-Money is asked first, then the backend, then the record follows: the charge changes with the record, in its
-transaction. What a boost takes back to is kept with the record.
+First the money is checked, then the backend acts, then the record follows, and the charge changes in the
+transaction of the record. The record keeps what unboosting goes back to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _RUNNING = frozenset({State.READY, State.ACTIVE})
 
 
 def boosted(had: Resources, vcpus: int) -> Resources:
-    """Each CPU brings its memory; what a sandbox had, it keeps. Raises InvalidRequest for less than that."""
+    """Return the boosted resources: each CPU brings its memory, and nothing shrinks.
+
+    Raises InvalidRequest.
+    """
     if vcpus <= had.vcpus:
         raise InvalidRequest(
             field="vcpus", why=f"{vcpus} is not more than the {had.vcpus:g} that it has without a boost"
@@ -39,7 +42,7 @@ def boosted(had: Resources, vcpus: int) -> Resources:
 
 
 async def boost(dependencies: SandboxDependencies, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
-    """Boosted already: to the new number."""
+    """Boost a running sandbox to this many CPUs, also if it is boosted already."""
     await dependencies.visible(sandbox_id, caller)
 
     async def operation() -> Sandbox:
@@ -49,7 +52,7 @@ async def boost(dependencies: SandboxDependencies, sandbox_id: str, vcpus: int, 
         terms = await dependencies.repository.resized(replace(sandbox, resources=resources))
 
         def decide(now: Sandbox) -> Mapping[str, object]:
-            # An extension may have taken a quote meanwhile: that one is kept, for when the boost is over.
+            # An extension may have used a quote meanwhile; it is kept for when the boost is over.
             anew = replace(terms, quote_id=now.terms.quote_id)
             return {"resources": resources, "terms": anew, "boosted_from": _base(now)}
 
@@ -59,7 +62,10 @@ async def boost(dependencies: SandboxDependencies, sandbox_id: str, vcpus: int, 
 
 
 async def unboost(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
-    """Not boosted is success. Raises Conflict when it uses more memory than it would have."""
+    """End a boost; a sandbox without one is success.
+
+    Raises Conflict if it uses more memory than it would have.
+    """
     await dependencies.visible(sandbox_id, caller)
 
     async def operation() -> Sandbox:
@@ -70,7 +76,7 @@ async def unboost(dependencies: SandboxDependencies, sandbox_id: str, caller: Ca
         terms = await _former_terms(dependencies, sandbox, base)
 
         def decide(now: Sandbox) -> Mapping[str, object]:
-            # A quote that it took meanwhile stays taken, and the one before is not taken anew.
+            # A quote that it used meanwhile stays its quote; the one before does not come back.
             anew = replace(terms, keeps_free=now.terms.keeps_free, quote_id=now.terms.quote_id)
             return {"resources": base.resources, "terms": anew, "boosted_from": None}
 
@@ -80,7 +86,10 @@ async def unboost(dependencies: SandboxDependencies, sandbox_id: str, caller: Ca
 
 
 async def _former_terms(dependencies: SandboxDependencies, sandbox: Sandbox, base: Unboosted) -> Terms:
-    """The rates it was promised, and a slot of the tier if one fits now. Never refused: it is less."""
+    """Return the rates it was promised, with a slot of the tier if one fits now.
+
+    Never refused, as it is less.
+    """
     try:
         anew = await dependencies.repository.resized(replace(sandbox, resources=base.resources))
     except (InsufficientCredit, Forbidden):
@@ -89,7 +98,7 @@ async def _former_terms(dependencies: SandboxDependencies, sandbox: Sandbox, bas
 
 
 def _base(sandbox: Sandbox) -> Unboosted:
-    """What it goes back to."""
+    """Return what unboosting goes back to."""
     return sandbox.boosted_from or Unboosted(resources=sandbox.resources, terms=sandbox.terms)
 
 

@@ -51,9 +51,10 @@ async def create(
     also: Also | None = None,
     is_funded: bool = False,
 ) -> Sandbox:
-    """`also` is written with the record, in its transaction: whoever asked twice finds it there.
+    """Create a sandbox and wait until it is ready, or only until it is recorded.
 
-    `is_funded`: it brings the credit that pays for this.
+    `also` is written in the transaction of the record, so that a repeated request finds it there. With
+    `is_funded`, it brings the credit that pays for this sandbox.
     """
     watch = Stopwatch()
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
@@ -72,7 +73,7 @@ async def create(
     elif isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
     if dependencies.warm.count() and not is_funded:
-        # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
+        # Checked before the warm pool: a claim that is refused later destroys the sandbox it claimed.
         await dependencies.repository.check_start(requested)
     if requested.volumes and not isinstance(backend, Volumes):
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
@@ -81,13 +82,13 @@ async def create(
     if handle is not None:
         return await _claim(dependencies, requested, handle, watch, actor_of(caller), also)
     if isinstance(backend, ChecksHost):
-        # A host that can make nothing refuses before there is a record to be failed.
+        # A host that can make nothing refuses now, before there is a record that would fail.
         await backend.check_host()
     return await _make(dependencies, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
 async def check(dependencies: SandboxDependencies, request: CreateRequest, caller: Caller) -> None:
-    """Raises what one such create would be refused with, as far as that is known before anything is made."""
+    """Raise what would refuse such a create, as far as that is known before anything is made."""
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
     requested = planning.plan(
         request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
@@ -98,7 +99,7 @@ async def check(dependencies: SandboxDependencies, request: CreateRequest, calle
 async def recall(
     dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, wait: bool
 ) -> Sandbox | None:
-    """The sandbox that an earlier, unanswered create made; None if it was never ready and is over."""
+    """Return the sandbox that an earlier create made whose answer was lost; None if that create failed."""
     if wait:
         await dependencies.operations.free(sandbox_id)
     sandbox = await dependencies.visible(sandbox_id, caller)
@@ -114,7 +115,7 @@ async def _claim(
     actor: str,
     also: Also | None,
 ) -> Sandbox:
-    """Give a warm sandbox its record; its id was chosen when it was made."""
+    """Give a warm sandbox a record under the id that it was made with."""
     sandbox = planning.renamed(requested, handle.sandbox_id)
 
     async def act() -> Sandbox:
@@ -124,12 +125,12 @@ async def _claim(
             ready = ready_step(dependencies, sandbox, handle, watch, actor, reason="claimed_warm")
             opened = await dependencies.repository.create(sandbox, _placed(sandbox, actor), ready, also=also)
         except BaseException:
-            # No record, so nobody would ever remove it before the next start.
+            # Without a record nobody would remove it before the next start.
             await dependencies.backend_of(sandbox).teardown(sandbox.id)
             raise
         finally:
             dependencies.warm.claimed(sandbox.id)
-        # Before anybody can write to it: without its record it must not pass for one that nobody had.
+        # Done before anybody can write to it: from now on it must not be taken for an unused spare.
         await dependencies.give_away(sandbox)
         return opened
 
@@ -175,12 +176,15 @@ log = logging.getLogger(__name__)
 SETUP_TIMEOUT_S = 600
 MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_REPORT_BYTES = 64 * 1024
-# How long the record of one stays that the host had no room for; long enough to read why.
+# The record of a sandbox that the host had no room for stays so long: enough to read why.
 REFUSED_KEPT = timedelta(minutes=10)
 
 
 async def run_setup(guest: Guest, command: str, environment: Mapping[str, str]) -> bytes:
-    """What it printed (bounded). Raises ProvisionFailed with the end of its stderr unless it exits 0."""
+    """Run one setup command and return what it printed, bounded.
+
+    Raises ProvisionFailed with the end of its stderr unless it exits with 0.
+    """
     printed = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
     order = Command(argv=("/bin/sh", "-c", command), env=dict(environment))
     try:
@@ -209,7 +213,7 @@ def _keep(printed: dict[Stream, bytearray], item: Output) -> None:
 
 @dataclass
 class Stopwatch:
-    """Where the time went, by step, in milliseconds."""
+    """Measures how long each step took, in milliseconds."""
 
     started: float = field(default_factory=time.perf_counter)
     steps_ms: dict[str, float] = field(default_factory=dict)
@@ -231,9 +235,10 @@ async def establish(
     actor: str,
     is_new: bool = False,
 ) -> Sandbox:
-    """Raises what went wrong after undoing everything; the record is `failed` then.
+    """Make the sandbox and bring it to `ready`. When that fails, everything is undone and the record is
+    `failed`.
 
-    `is_new`: nobody has had it before, so its record is worth little if the host could not make it.
+    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room.
     """
     backend = dependencies.backend_of(sandbox)
     try:
@@ -245,13 +250,13 @@ async def establish(
             sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
         )
     except BaseException as error:
-        # Cancelled ones too: a destroy cuts a create short by cancelling it.
+        # Also when cancelled: a destroy ends a create by cancelling it.
         await _undo(dependencies, backend, sandbox, error, actor, is_new=is_new)
         raise
 
 
 def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
-    """What has to be done in it before it is ready. In a copy that was done before it was taken."""
+    """Return the setup that it needs before it is ready. A copy of a disk was set up before it was made."""
     return profile.setup if sandbox.origin is None else replace(profile.setup, commands=(), report="")
 
 
@@ -265,7 +270,10 @@ def ready_step(
     report: Mapping[str, object] | None = None,
     reason: str = "probe_passed",
 ) -> Step:
-    """TTL counts from here. `timings_ms` cannot contain the write it is part of."""
+    """Return the step to `ready`, from which the TTL counts.
+
+    `timings_ms` cannot contain this write itself.
+    """
     now = dependencies.clock.now()
     timings = watch.total()
     changes: dict[str, object] = {
@@ -298,7 +306,7 @@ async def _set_up(
 def _parse_report(printed: bytes) -> Mapping[str, object]:
     try:
         report = json.loads(printed[:MAX_REPORT_BYTES])
-        # It goes back to the wire: numbers and characters that are none would break every answer with it.
+        # It goes into answers: NaN and unpaired surrogates would break every one of them.
         json.dumps(report, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         report = None
@@ -324,7 +332,7 @@ async def _undo(
         # A failed sandbox that still holds something is stale: see `stale`.
         log.exception("could not undo %s", sandbox.id)
     reason, why = _blame(error)
-    # Whoever tries again and again on a full host would leave a record each time.
+    # Repeated creates on a full host would leave a record each time.
     kept = (
         min(dependencies.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else dependencies.retention
     )
@@ -338,19 +346,19 @@ async def _undo(
     try:
         await dependencies.repository.move(sandbox.id, failed)
     except IllegalTransition:
-        # A destroy got there first: the record is its business now.
+        # A destroy came first and owns the record now.
         return
 
 
 def _is_hosts(error: BaseException) -> bool:
-    """Whether the host had no room for it: nothing that looking at this one record could mend."""
+    """Return whether the host had no room for it, which is no fault of this sandbox."""
     if isinstance(error, NoCapacity | OSError):
         return True
     return isinstance(error, ProvisionFailed) and error.facts.get("errno") in EXHAUSTED
 
 
 def _blame(error: BaseException) -> tuple[str, str]:
-    """Reason and words for the record, which tenants read: paths of this host are not for them."""
+    """Return reason and words for the record. Tenants read it, so it must not contain paths of this host."""
     if isinstance(error, SandboxerError):
         return error.code, str(error)
     if isinstance(error, OSError):

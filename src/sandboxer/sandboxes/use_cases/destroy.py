@@ -1,4 +1,4 @@
-"""Destroy: idempotent, safe from many callers at once, allowed at any moment of a sandbox's life."""
+"""Destroying a sandbox is idempotent, safe from many callers at once, and allowed in every state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDING = frozenset({State.DESTROYING, State.DESTROYED})
 async def destroy(
     dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, despite_lock: bool = False
 ) -> Sandbox:
-    """`despite_lock`: a second proof allowed it, or the key it belongs to is ending."""
+    """Destroy a sandbox. `despite_lock` says that a second proof allowed it, or that its key is ending."""
     sandbox = await dependencies.visible(sandbox_id, caller)
     check = None if despite_lock else refuse_guarded
     return await remove(
@@ -37,9 +37,10 @@ async def remove(
     reason: str,
     check: Callable[[Sandbox], None] | None = None,
 ) -> Sandbox:
-    """Bring it to `destroyed`. The intent is recorded first: a crash half-way is finished at start.
+    """Bring it to `destroyed`. The intent is recorded first, so that a start finishes what a crash
+    interrupted.
 
-    `check` may refuse it, in the transaction that records the intent.
+    `check` may refuse it in the transaction that records the intent.
     """
     if sandbox.state is State.DESTROYED:
         return sandbox
@@ -52,14 +53,14 @@ async def remove(
 
 
 async def finish(dependencies: SandboxDependencies, sandbox_id: str, *, actor: str) -> Sandbox:
-    """Tear down one that is `destroying`. Destroyed already is success."""
+    """Tear down a sandbox that is `destroying`. Destroyed already is success."""
     sandbox = await dependencies.repository.find(sandbox_id)
     if sandbox is None:
         raise Broken(why=f"sandbox {sandbox_id} is being destroyed without a record")
     if sandbox.state is State.DESTROYED:
         return sandbox
     await dependencies.backend_of(sandbox).teardown(sandbox_id)
-    # What it was told in confidence ends with it; the rest of the record stays.
+    # Its environment may hold secrets and is erased; the rest of the record stays.
     gone: dict[str, object] = {
         "handle": None,
         "env": {},

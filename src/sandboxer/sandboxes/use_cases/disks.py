@@ -1,6 +1,6 @@
-"""A sandbox's disk kept as it is now, put back, and made anew: the backend acts, then the record follows.
+"""A sandbox's disk is copied, restored and recreated here: the backend acts, then the record follows.
 
-What is kept belongs to whoever asked (see `artifacts/snapshots`); this package only knows its id.
+A copy belongs to the package that asked for it (see `artifacts/snapshots`); this one only knows its id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandboxer.sandboxes.use_cases.create import Stopwatch, establish, setup_of
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 
-# Their disk is there, whatever runs on it.
+# The states in which a sandbox has a disk.
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})
 
 
@@ -41,7 +41,7 @@ def reconciler_of(backend: Backend | None, name: str) -> Snapshots:
 
 
 async def keep(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
-    """One moment of its disk under this id, which nobody has used. It may run, be frozen or stopped.
+    """Copy its disk as it is now under a new id. The sandbox may run, be frozen or stopped.
 
     Raises IllegalTransition in any other state, and what the backend raises; nothing is left then.
     """
@@ -69,9 +69,9 @@ async def restore(
     *,
     despite_lock: bool = False,
 ) -> Sandbox:
-    """Its disk becomes a copy of the kept one. What ran ends and it starts anew; a stopped one stays stopped.
+    """Replace its disk by a copy of the kept one. Its processes start again; a stopped one stays stopped.
 
-    What is on the disk now is lost, so what is locked needs `despite_lock`: that a second proof allowed it.
+    What is on the disk now is lost, so a locked sandbox needs `despite_lock`: a second proof allowed it.
     """
     await dependencies.visible(sandbox_id, caller)
     actor = actor_of(caller)
@@ -83,7 +83,7 @@ async def restore(
             refuse_guarded(sandbox)
         if sandbox.handle is None:
             raise Broken(why=f"sandbox {sandbox_id} is {sandbox.state} without a handle")
-        # Frozen may cost nothing; to run on costs. Asked now, and decided in the transaction of the step.
+        # Running costs more than being frozen: checked now, and decided in the transaction of the step.
         starts = is_frozen(sandbox) and not sandbox.terms.is_entitled
         if starts:
             await dependencies.repository.check_start(sandbox)
@@ -117,7 +117,7 @@ async def restore(
 async def _freeze_again(
     dependencies: SandboxDependencies, sandbox: Sandbox, handle: Handle, step: Step
 ) -> None:
-    """Another had the last sats or slot meanwhile: it stands still again, on the disk that was put back."""
+    """Freeze it again on the restored disk, because another sandbox got the last sats or slot meanwhile."""
     backend = dependencies.backend_of(sandbox)
     if not isinstance(backend, Freezes):
         raise Broken(why=f"sandbox {sandbox.id} is frozen, and {backend.name} cannot freeze")
@@ -133,7 +133,7 @@ async def _freeze_again(
 
 
 async def _write_down_what_is_left(dependencies: SandboxDependencies, sandbox: Sandbox, actor: str) -> None:
-    """It may have been stopped on either disk and not have come up again."""
+    """Record what is left of it: it may have stopped and not come up again."""
     if sandbox.handle is not None and sandbox.state in LIVE:
         seen = await dependencies.backend_of(sandbox).recover(sandbox.handle)
         await record_end(dependencies, sandbox, seen, actor=actor, by=None)
@@ -142,17 +142,17 @@ async def _write_down_what_is_left(dependencies: SandboxDependencies, sandbox: S
 async def recreate(
     dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, despite_lock: bool = False
 ) -> Sandbox:
-    """A new disk from the image under the same id. What was in the old one is gone; TTL begins anew.
+    """Give it a new disk from its image under the same id. The old disk is lost, and the TTL starts again.
 
-    Raises IllegalTransition unless it is ready, active, frozen, stopped or failed. It wipes the
-    disk, so what is locked needs `despite_lock`: that a second proof allowed it.
+    Raises IllegalTransition unless it is ready, active, frozen, stopped or failed. A locked sandbox needs
+    `despite_lock`: a second proof allowed it.
     """
     sandbox = await dependencies.visible(sandbox_id, caller)
     profile = dependencies.profiles.get(sandbox.profile)
     check_backend(profile, await fingerprint_of(dependencies, sandbox.backend))
     await dependencies.check_refs(profile, sandbox.account)
     if sandbox.origin is not None:
-        # Its new disk would begin as a copy again: asked before the old one goes.
+        # Its new disk would be a copy of the same origin: checked before the old one is removed.
         await reconciler_of(dependencies.backend_of(sandbox), sandbox.backend).check_kept(sandbox.origin)
     actor = actor_of(caller)
 
@@ -174,7 +174,7 @@ async def recreate(
                 reason="recreate",
                 changes=fresh,
                 check=partial(_check_recreate, despite_lock=despite_lock),
-                # It gave its slot back when it stopped.
+                # A sandbox that does not run gave its slot back.
                 starts=current is not None and current.state not in LIVE,
             ),
         )

@@ -1,4 +1,4 @@
-"""Holds everything this package does for a caller. The edges call this and nothing else of the package."""
+"""All acts of this package for a caller, in one class: edges and upper packages hold it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SandboxUseCases:
         also: Also | None = None,
         is_funded: bool = False,
     ) -> Sandbox:
-        """Establish one. `wait=False` returns while it is provisioning; it goes on without the caller.
+        """Create a sandbox. With `wait=False` it returns while it is provisioning, which goes on by itself.
 
         `also` is written in the transaction of its record; with `is_funded` it brings the credit for it.
         """
@@ -58,7 +58,7 @@ class SandboxUseCases:
         await create.check(self.dependencies, request, caller)
 
     async def recall(self, sandbox_id: str, caller: Caller, *, wait: bool = True) -> Sandbox | None:
-        """What became of a create that nobody answered for; None if nothing did."""
+        """Return the sandbox of a create whose answer was lost; None if it failed."""
         return await create.recall(self.dependencies, sandbox_id, caller, wait=wait)
 
     async def get(self, sandbox_id: str, caller: Caller) -> Sandbox:
@@ -73,13 +73,16 @@ class SandboxUseCases:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Sandbox]:
-        """Newest first. Without `state`, destroyed ones are left out. The owner sees everyone's."""
+        """List sandboxes, newest first.
+
+        Without `state`, destroyed ones are left out. The owner sees everyone's.
+        """
         return await inspection.list_sandboxes(
             self.dependencies, caller, labels=labels or {}, state=state, cursor=cursor, limit=limit
         )
 
     async def destroy(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
-        """Remove it. Destroyed already is success; one being made is undone."""
+        """Destroy a sandbox. Destroyed already is success; one that is being made is undone."""
         return await destroy.destroy(self.dependencies, sandbox_id, caller, despite_lock=despite_lock)
 
     async def recreate(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
@@ -115,7 +118,7 @@ class SandboxUseCases:
         return await pause.thaw(self.dependencies, sandbox_id, caller)
 
     async def boost(self, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
-        """More CPUs and memory at once, and paid for from now on."""
+        """Give it more CPUs and memory at once, which are charged from now on."""
         return await boost.boost(self.dependencies, sandbox_id, vcpus, caller)
 
     async def unboost(self, sandbox_id: str, caller: Caller) -> Sandbox:
@@ -136,7 +139,7 @@ class SandboxUseCases:
         quote_id: str | None = None,
         also: Also | None = None,
     ) -> Sandbox:
-        """Add `duration` to what it has; the whole life stays within the profile's maximum.
+        """Add `duration` to its TTL, within the profile's maximum.
 
         With a quote it goes on at the quote's rates from now. `also` is written in its transaction.
         """
@@ -151,18 +154,18 @@ class SandboxUseCases:
         return await inspection.reachability(self.dependencies, sandbox_id, caller)
 
     async def expire(self, caller: Caller, *, apply: bool = False, before: Before | None = None) -> Expiry:
-        """Which sandboxes are past their time; with `apply`, end them now. Owner only. See `lifetime`."""
+        """Return the sandboxes past their time; with `apply`, end them now. Owner only. See `lifetime`."""
         return await lifetime.expire(self.dependencies, caller, apply=apply, before=before)
 
     async def stale(self, caller: Caller) -> Sequence[Held]:
-        """What backends hold that no record accounts for. Owner only."""
+        """Return what backends hold without a record. Owner only."""
         return await inspection.find(self.dependencies, caller)
 
     async def reap_stale(self, caller: Caller) -> Sequence[Held]:
         return await inspection.reap(self.dependencies, caller)
 
     async def counts(self, account: str | None = None) -> Mapping[str, int]:
-        """How many sandboxes there are, by state; zeros too, or a gauge would keep its last figure."""
+        """Return how many sandboxes there are by state, zeros included, so that gauges are reset."""
         return {state.value: 0 for state in State} | await self.dependencies.repository.counts(account)
 
     async def fingerprints(self) -> Mapping[str, Fingerprint]:
@@ -175,7 +178,7 @@ class SandboxUseCases:
         return self.dependencies.profiles.all()
 
     def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """What every command in it finds in its environment, beneath the command's own."""
+        """Return the environment of every command in it; a command's own variables override it."""
         return self.dependencies.environment(sandbox)
 
     def line(self, sandbox_id: str, caller: Caller, *, activity: str) -> AbstractAsyncContextManager[Guest]:

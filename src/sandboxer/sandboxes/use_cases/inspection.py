@@ -61,7 +61,7 @@ async def usage(dependencies: SandboxDependencies, sandbox_id: str, caller: Call
 
 
 async def reachability(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Reachability:
-    """Asks the supervisor inside; an answer is the only proof."""
+    """Ask the supervisor inside; only its answer proves that the sandbox is reachable."""
     sandbox = await dependencies.visible(sandbox_id, caller)
     if sandbox.handle is None or sandbox.state not in LIVE:
         return Reachability(sandbox=sandbox, is_reachable=False, reason=f"it is {sandbox.state.value}")
@@ -76,7 +76,7 @@ async def reachability(dependencies: SandboxDependencies, sandbox_id: str, calle
 
 
 async def fingerprint_of(dependencies: SandboxDependencies, backend: str) -> Fingerprint | None:
-    """What is known of a backend here; asked once, since it may be slow and a create is not."""
+    """Return a backend's fingerprint; it is asked once, because it may be slow and a create is not."""
     known = dependencies.known_fingerprints.get(backend)
     if known is None and backend in dependencies.backends:
         known = dependencies.known_fingerprints[backend] = await dependencies.backends[backend].fingerprint()
@@ -84,14 +84,14 @@ async def fingerprint_of(dependencies: SandboxDependencies, backend: str) -> Fin
 
 
 async def fingerprints(dependencies: SandboxDependencies) -> Mapping[str, Fingerprint]:
-    """Asked anew, so that a mended host is seen without a restart."""
+    """Ask every backend again, so that a repaired host is seen without a restart."""
     for name, backend in dependencies.backends.items():
         dependencies.known_fingerprints[name] = await backend.fingerprint()
     return dict(dependencies.known_fingerprints)
 
 
 async def capacities(dependencies: SandboxDependencies) -> Mapping[str, Capacity]:
-    """Of the backends that count what they promise."""
+    """Return the capacity of the backends that know theirs."""
     return {
         name: await backend.capacity()
         for name, backend in dependencies.backends.items()
@@ -100,8 +100,9 @@ async def capacities(dependencies: SandboxDependencies) -> Mapping[str, Capacity
 
 
 def owners_of(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-    """The account of each subject of an event that has one: a sandbox, a key or an account; anything else is
-    the operator's alone.
+    """Return the account of each event subject that has one: a sandbox, a key or an account.
+
+    Events of other subjects are for the operator alone.
     """
     wanted = list(subjects)
     found: dict[str, str] = {}
@@ -121,7 +122,7 @@ async def find(dependencies: SandboxDependencies, caller: Caller) -> Sequence[He
 
 
 async def reap(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
-    """Remove it, and say what was removed."""
+    """Remove everything without a record. Returns what was removed. Owner only."""
     require_owner(caller)
     return await dependencies.quarantine.reap()
 
@@ -132,7 +133,7 @@ def require_owner(caller: Caller) -> None:
 
 
 class UnknownSandboxes:
-    """Sandboxes without a record, or whose record says that nothing is left of them."""
+    """Finds sandboxes without a record, or whose record says that nothing is left of them."""
 
     kinds = frozenset({Kind.SANDBOX})
 
@@ -156,7 +157,8 @@ class UnknownSandboxes:
 
     async def _why(self, sandbox_id: str) -> str | None:
         dependencies = self._dependencies
-        # Asked after the inventory was taken: what is made has its record (or its place in the pool) before.
+        # Asked after the inventory was read: a sandbox gets its record, or its place in the pool, before it
+        # is made.
         if dependencies.warm.holds(sandbox_id) or dependencies.operations.running(sandbox_id) is not None:
             return None
         sandbox = await dependencies.repository.find(sandbox_id)
@@ -167,7 +169,7 @@ class UnknownSandboxes:
 
 
 class StrayProcesses:
-    """Processes of sandboxes that are in no sandbox: left by a create that died half-way."""
+    """Finds processes that belong to no sandbox: left by a create that died half-way."""
 
     kinds = frozenset({Kind.PROCESS})
 

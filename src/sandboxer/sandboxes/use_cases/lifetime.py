@@ -1,6 +1,6 @@
-"""How long a sandbox lives: TTL and retention. Decisions first, then the acts callers can ask for.
+"""TTL and retention decide how long a sandbox lives. The decisions come first, then the acts.
 
-TTL counts from `ready_at`, while frozen too, not while stopped. An extension adds to what it has; the whole
+The TTL counts from `ready_at`, also while frozen, but not while stopped. An extension adds to it; the whole
 granted time never exceeds the profile's maximum.
 """
 
@@ -30,9 +30,9 @@ Before = Callable[[Sequence[Sandbox]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """What is due for a sandbox whose time is over."""
+    """How a sandbox ends whose time is over."""
 
-    # None: it goes straight to destroying.
+    # None: it is destroyed without another step.
     signal: Signal | None
     reason: str
 
@@ -44,7 +44,7 @@ class Expiry:
 
 
 def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
-    """What time has decided about it, idleness aside."""
+    """Return how it ends if its TTL or retention is over, or None. Idleness is judged elsewhere."""
     if sandbox.state is State.EXPIRED:
         return End(signal=None, reason=sandbox.reason)
     if sandbox.expires_at is None or sandbox.expires_at > now:
@@ -63,7 +63,7 @@ def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
 
 
 def ends_at(sandbox: Sandbox) -> datetime | None:
-    """When time decides about it. Of what is locked the disk is kept, until it is unlocked."""
+    """Return when its time is over. The disk of a locked sandbox is kept until it is unlocked."""
     if sandbox.locked_at is not None and sandbox.state is State.STOPPED:
         return None
     return sandbox.expires_at
@@ -74,7 +74,7 @@ def _end_signal(sandbox: Sandbox) -> Signal:
 
 
 def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
-    """The record's changes for `duration` more. Raises InvalidRequest past the maximum, IllegalTransition."""
+    """Return the changes of the record for `duration` more. Raises InvalidRequest past the maximum."""
     ttl = sandbox.ttl + duration
     if ttl > sandbox.ttl_max:
         left = max(timedelta(0), sandbox.ttl_max - sandbox.ttl)
@@ -100,7 +100,7 @@ async def check_ttl(
     *,
     quote_id: str | None = None,
 ) -> Sandbox:
-    """What refuses it before anything is paid for it. Raises as `change_ttl`; the record as it is."""
+    """Check an extension before anything is paid for it. Raises as `change_ttl`; returns the record."""
     sandbox = await dependencies.visible(sandbox_id, caller)
     extended(sandbox, parse_duration(duration, field="duration"))
     if quote_id is not None:
@@ -141,9 +141,9 @@ async def change_ttl(
 async def expire(
     dependencies: SandboxDependencies, caller: Caller, *, apply: bool = False, before: Before | None = None
 ) -> Expiry:
-    """Those past their time. The timer ends them by itself; this is for looking, or for not waiting.
+    """Return the sandboxes past their time, and end them if `apply` is set. The timer does so by itself.
 
-    `before` hears which ones will be ended, before the first is.
+    `before` is called with those that will be ended, before the first is.
     """
     require_owner(caller)
     now = dependencies.clock.now()
@@ -159,7 +159,7 @@ async def expire(
 async def end(
     dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, idle: bool = False
 ) -> Sandbox:
-    """Carry out what is due, if it still is."""
+    """End a sandbox whose time is over, if it still is."""
     current = dependencies.repository.peek(sandbox.id) or sandbox
     due = (
         End(signal=_end_signal(current), reason="idle")
@@ -168,7 +168,7 @@ async def end(
     )
     if due is None:
         return current
-    # Its time was over then, however late anyone noticed: nobody pays for more than was granted.
+    # The end counts from then, however late it is noticed: nobody pays for more than was granted.
     at = None if idle else current.expires_at
     if due.signal is Signal.HALTED:
         return await _halt(dependencies, current, actor=actor, reason=due.reason, at=at)
@@ -196,7 +196,7 @@ async def _record_expiry(
 async def _halt(
     dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None
 ) -> Sandbox:
-    """What is locked ends by stopping: its processes are over, its disk is kept."""
+    """Stop a locked sandbox whose time is over; its disk is kept."""
     backend = dependencies.backend_of(sandbox)
 
     async def act() -> Sandbox:

@@ -1,9 +1,9 @@
-"""Locks: what is locked is not destroyed, wiped or unlocked by a request alone.
+"""A lock keeps requests from destroying, wiping or unlocking something without a second proof.
 
-The edge asks for a second proof first, by the account's other factor. A lock guards against requests, not
-against time or money: at the end of its TTL or idle time a locked sandbox is stopped and its disk kept until
-it is unlocked; one that was reaped for lack of sats is gone after the retention time, lock or no lock; and a
-delegated key that ends takes what it has along.
+The edge asks for that proof, by the account's other factor. A lock does not protect against time or money: at
+the end of its TTL or idle time a locked sandbox is stopped, and its disk is kept until it is unlocked; one
+that was reaped for lack of sats is removed after the retention time; and the sandboxes of a delegated key end
+with it.
 
 `Lockable` and `refuse_locked` are for anything with a `locked_at`: snapshots, images and services use them
 as they are.
@@ -22,7 +22,7 @@ from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 
-# Of these nothing is left to guard.
+# States in which nothing is left to protect.
 _OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
@@ -35,7 +35,7 @@ class Lockable(Protocol):
 
 
 def refuse_locked(thing: Lockable) -> None:
-    """For the transaction of the act itself: the lock may have come after the edge looked."""
+    """Raise Conflict for something locked. Call it in the transaction of the act, as a lock may be new."""
     if thing.locked_at is not None:
         raise Conflict(
             why=f"{thing.id} is locked",
@@ -45,7 +45,7 @@ def refuse_locked(thing: Lockable) -> None:
 
 
 def is_guarded(sandbox: Sandbox) -> bool:
-    """Locked, and something is left of it."""
+    """Return whether it is locked and something is left of it."""
     return sandbox.locked_at is not None and sandbox.state not in _OVER
 
 
@@ -55,7 +55,7 @@ def refuse_guarded(sandbox: Sandbox) -> None:
 
 
 async def lock(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
-    """Locked already is success."""
+    """Lock a sandbox; locked already is success."""
     sandbox = await dependencies.visible(sandbox_id, caller)
     if is_guarded(sandbox):
         return sandbox
@@ -72,7 +72,7 @@ async def lock(dependencies: SandboxDependencies, sandbox_id: str, caller: Calle
 
 
 async def unlock(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
-    """The edge has had it confirmed. Unlocked already is success."""
+    """Unlock a sandbox after the edge has asked for a second proof. Unlocked already is success."""
     sandbox = await dependencies.visible(sandbox_id, caller)
     if sandbox.locked_at is None:
         return sandbox
@@ -81,7 +81,7 @@ async def unlock(dependencies: SandboxDependencies, sandbox_id: str, caller: Cal
     def unlocked(current: Sandbox) -> Mapping[str, object]:
         changes: dict[str, object] = {"locked_at": None}
         if current.state is State.STOPPED:
-            # Its retention begins now: unlocking must not be what removes it.
+            # Its retention starts now; otherwise unlocking could remove it at once.
             changes["expires_at"] = now + dependencies.retention
         return changes
 

@@ -1,8 +1,8 @@
-"""Stop and resume, freeze and thaw: the backend acts, then the record follows.
+"""Stop, resume, freeze and thaw: the backend acts first, then the record follows.
 
-In that order, because a crash in between leaves something `reconcile` can see and name. Asking for the state
-that a sandbox is in already is success. Who may run again is asked before the backend acts, and decided in
-the transaction of the step: another may have had the last sats or slot meanwhile, and then it is undone.
+After a crash in between, `reconcile` sees the difference and repairs it. Asking for the state that a sandbox
+is in already is success. Whether it may run again is checked before the backend acts and decided in the
+transaction of the step: if another sandbox got the last sats or slot meanwhile, the act is undone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def resume(
 
 
 async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> Handle:
-    """With what packages above put into it; if that cannot be, it is stopped as before."""
+    """Start it again with its start hooks; if one of them fails, it is stopped as before."""
     stopper = _stopper(dependencies, sandbox)
     handle = await stopper.resume(_handle(sandbox), sandbox.order())
     try:
@@ -99,7 +99,9 @@ async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> H
 
 
 def stopped_changes(sandbox: Sandbox, now: datetime, retention: timedelta) -> Mapping[str, object]:
-    """TTL stands still while nothing runs; the kept disk has a time of its own."""
+    """Return the changes of the record when it stops: the TTL stops counting, and the disk's retention
+    starts.
+    """
     left = sandbox.ttl if sandbox.expires_at is None else max(timedelta(0), sandbox.expires_at - now)
     return {"expires_at": now + retention, "ttl_left": left}
 
@@ -144,12 +146,14 @@ async def _perform(
 
 
 def _pays_to_thaw(sandbox: Sandbox) -> bool:
-    """Frozen may cost nothing; to run on costs, and who owes would get one grace after the other."""
+    """Return whether thawing must be paid for: otherwise an account in debt would get one grace after the
+    other.
+    """
     return not sandbox.terms.is_entitled
 
 
 def _refuse_spent(sandbox: Sandbox) -> None:
-    """A locked one is stopped when its TTL is over; started again as it is, it would be stopped at once."""
+    """Raise Conflict if nothing is left of its TTL: it would be stopped again at once."""
     if sandbox.ttl_left == timedelta(0):
         raise Conflict(
             why="nothing is left of its TTL",

@@ -1,6 +1,6 @@
-"""A sandbox that is paid for in the request which asks for it: what it costs, and how it is bought.
+"""A purchase creates a sandbox and pays for it in one request.
 
-It is made, then the payment is settled. If either fails, neither stays.
+The sandbox is made, then the payment is settled. If either fails, both are undone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Purchases:
     least: timedelta
 
     def price(self, wanted: CreateRequest, account: str | None) -> Price:
-        """Of a create. Raises what refuses the request itself, as the create would."""
+        """Return the price of a create. Raises what refuses the request itself, as the create would."""
         dependencies = self.sandboxes.dependencies
         profile = dependencies.profiles.get(wanted.profile or dependencies.default_profile)
         now = dependencies.clock.now()
@@ -79,10 +79,10 @@ class Purchases:
         proof: GenesisProof | None,
         also: Also | None,
     ) -> tuple[Sandbox, Payment]:
-        """The sandbox that this payment buys, ready, and the payment as it is then known.
+        """Make the sandbox that this payment buys; return it and the payment as known then.
 
-        A payment that was presented before gives what it bought, or else what its credit buys now. Raises
-        what refuses the create or the payment; nothing is made and nothing is taken then.
+        A payment that was presented before returns what it bought, or else buys with its credit. Raises what
+        refuses the create or the payment; then nothing is made and no money is taken.
         """
         if not taken.is_new:
             return await self._bought(wanted, buyer, taken.payment, proof, also), taken.payment
@@ -100,7 +100,10 @@ class Purchases:
         return made, settled
 
     async def recall(self, sandbox_id: str, account: str | None) -> Sandbox | None:
-        """What an unanswered purchase made, if it is still there. `account` None: whoever paid."""
+        """Return what a purchase made whose answer was lost, if it still exists.
+
+        `account` None: anybody's.
+        """
         made = await self.sandboxes.dependencies.repository.find(sandbox_id)
         if made is None or made.state in _GONE or (account is not None and made.account != account):
             return None
@@ -143,7 +146,7 @@ class Purchases:
 
 
 def price_of_extend(sandbox_id: str, account: str | None) -> Price:
-    """Nothing is said of a sandbox to who may not see it, so neither is what it costs."""
+    """Return the price of an extension without amounts: a caller who may not see a sandbox learns no cost."""
     payable = Payable(
         operation="extendTtl",
         path=f"/v1/sandboxes/{sandbox_id}/ttl",
