@@ -1,1 +1,1 @@
-"""Reaching into a sandbox, and what a sandbox may reach: ports, egress, secrets, ssh."""
+"""Access to a sandbox from outside, and what a sandbox may reach: ports, egress, secrets, SSH."""

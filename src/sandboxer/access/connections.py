@@ -1,8 +1,9 @@
-"""Which connections may stay: counted for each address, each account and in all, for every listener together.
+"""Decides which connections may stay. They are counted per address, per account and in all, for every
+listener together.
 
-A newcomer is nobody yet, so it is never refused while somebody else only waits: the connection that has been
-silent the longest gives way, first one of the same address. A connection that has carried an authenticated
-request counts for its account and no longer for its address.
+A new connection has no known caller, so it is never refused while others are merely idle: the connection that
+has been silent the longest is closed, first one of the same address. A connection that has carried an
+authenticated request counts for its account and no longer for its address.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from sandboxer.kernel.fairness import Turns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Seconds that a connection may spend."""
+    """How many seconds a connection may take for each phase."""
 
     # From being accepted to the first byte.
     first_byte_s: float = 15.0
-    # Between two requests.
+    # Idle between two requests.
     idle_s: float = 75.0
     # From the first byte of a head to its last.
     head_s: float = 15.0
-    # Without a byte of a body that was announced.
+    # Without a byte of an announced body.
     body_s: float = 30.0
     # Until the program inside begins its answer.
     answer_s: float = 120.0
-    # Without taking anything of an answer.
+    # Without reading anything of an answer.
     reader_s: float = 60.0
-    # Without taking the rest of what was written before it was closed.
+    # Without reading the rest of what was written before it was closed.
     closing_s: float = 10.0
 
 
@@ -47,41 +48,43 @@ SWEEP_S = 1.0
 class ConnectionBounds:
     # All listeners together.
     most: int = 8192
-    # From one address (IPv6: one /64) that has not said who it is.
+    # From one address (IPv6: one /64) whose caller is not known.
     per_address: int = 256
     # Of one account.
     per_account: int = 512
 
     def within(self, descriptors: int) -> ConnectionBounds:
-        """At most half of this process's descriptors: the rest is for sandboxes, the store and ourselves."""
+        """Returns bounds of at most half of this process's descriptors; the rest is for sandboxes, the store
+        and the server itself.
+        """
         most = max(16, min(self.most, descriptors // 2))
         return ConnectionBounds(most=most, per_address=self.per_address, per_account=self.per_account)
 
 
 class Holder(Protocol):
-    """Who serves a connection right now."""
+    """The object that serves a connection right now."""
 
     # In the loop's time.
     deadline: float
 
     def overdue(self) -> None:
-        """The deadline has passed."""
+        """Called when the deadline has passed."""
 
     def send_away(self) -> None:
-        """Break off at once: another needs the place."""
+        """Closes the connection at once, because another one needs its place."""
 
     def is_ending(self) -> bool:
-        """Is it closed on our side already, and only has something left to send?"""
+        """Tells whether it is closed on our side already and only has something left to send."""
 
 
 class Slot:
-    """One connection's place among the others."""
+    """The place of one connection among the others."""
 
     __slots__ = ("_front", "account", "address", "closing_at", "holder", "is_inside")
 
     def __init__(self, front: Front, address: str | None, holder: Holder) -> None:
         self._front = front
-        # None: a proxy of ours, whose connections are many callers'.
+        # None for a proxy of ours, whose connections belong to many callers.
         self.address = address
         self.account: str | None = None
         self.holder = holder
@@ -120,13 +123,14 @@ class Front:
         self._trusted = trusted
         self._unknown: Counter[str] = Counter()
         self._accounts: Counter[str] = Counter()
-        # They wait for their clients, the longest first: unknown ones by address and in all; known ones.
+        # Idle connections, the longest idle first: those without a known caller by address and in all; those
+        # with one.
         self._waiting_of: dict[str, OrderedDict[Slot, None]] = {}
         self._waiting: OrderedDict[Slot, None] = OrderedDict()
         self._idle: OrderedDict[Slot, None] = OrderedDict()
 
     def enter(self, peer: str | None, holder: Holder) -> Slot | None:
-        """A place for a new connection, which waits for its first byte. None: there is none."""
+        """Returns a slot for a new connection, which then waits for its first byte; None if there is none."""
         address = None if is_trusted(peer, self._trusted) else client_address(peer, (), ())
         if address is not None and self._unknown[address] >= self.bounds.per_address:
             ours = self._waiting_of.get(address)
@@ -169,7 +173,7 @@ class Front:
 
     def proven(self, slot: Slot, account: str) -> None:
         if not slot.is_inside or self._accounts[account] >= self.bounds.per_account:
-            # Beyond its account's share it stays one of its address.
+            # Beyond its account's share it stays counted for its address.
             return
         self.serves(slot)
         slot.account = account
@@ -186,26 +190,26 @@ class Front:
             _less(self._accounts, slot.account)
 
     def spend(self, slot: Slot | None, seconds: float) -> float:
-        """How long this connection waits after a slice of work on the loop for what came by it."""
+        """Returns how long this connection has to wait after it has used this much time of the loop."""
         owner = "" if slot is None else slot.account or f"address:{slot.address}"
         return self.turns.spend(owner, seconds, time.monotonic())
 
     async def watch(self) -> None:
-        """End what is slow or silent for too long. Runs as long as anybody listens."""
+        """Closes connections that are slow or silent for too long. Runs as long as anybody listens."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
                 self.sweep(loop.time())
             except Exception:
-                # An outermost loop: one odd connection must not keep the others for ever.
+                # An outermost loop: one odd connection must not end the watch over the others.
                 log.exception("could not look after the connections")
 
     def sweep(self, now: float) -> None:
         for slot in list(self.slots):
             holder = slot.holder
             if holder.is_ending():
-                # A close waits for its last bytes to be taken; who takes none would never go.
+                # A close waits until its last bytes were read; a client that reads none would never go.
                 slot.closing_at = slot.closing_at or now + self.patience.closing_s
                 if slot.closing_at < now:
                     holder.send_away()
@@ -213,7 +217,7 @@ class Front:
                 holder.overdue()
 
     def _send_away(self, slot: Slot) -> None:
-        # It is gone for us at once; its protocol hears of the end a little later.
+        # Its slot is free at once; its protocol learns of the end a little later.
         self.leave(slot)
         slot.holder.send_away()
 

@@ -1,5 +1,5 @@
-"""Builds the use cases of ports, secrets, SSH and egress. The edges hold these and nothing else
-of the package.
+"""Builds the use cases of ports, secrets, SSH and egress. The edges hold these and nothing else of the
+package.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_access(
     egress: Egress,
     targets: Targets | None = None,
 ) -> Iterator[Access]:
-    """`targets` knows the names that services and customers gave to ports."""
+    """Opens the package. `targets` knows the names that services and customers gave to ports."""
     ports = Ports(sandboxes, store, clock, seal, targets or NoTargets())
     try:
         yield Access(ports=ports, secrets=secrets, ssh=ssh, egress=egress)

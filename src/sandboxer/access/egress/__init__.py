@@ -1,1 +1,3 @@
-"""What a sandbox may reach outside: rules, decisions, the proxy that holds to them, and its bookkeeping."""
+"""Egress is what a sandbox may reach outside: rules, decisions, the proxy that enforces them, and its
+records.
+"""

@@ -1,7 +1,8 @@
-"""A certificate authority for one sandbox: its opened TLS is signed by it, and only it trusts it.
+"""A certificate authority for one sandbox: it signs the sandbox's opened TLS, and only this sandbox trusts
+it.
 
-`place_files` puts inside what a sandbox with a way out needs: whom to trust, and what tools need that read no
-variables. `zero` has nothing of it.
+`place_files` puts into a sandbox with egress which authority to trust, and settings for tools that read no
+variables. A sandbox of trust level `zero` has none of it.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _BACK = timedelta(days=1)
 _REMEMBERED = 256
 _PEM = serialization.Encoding.PEM
 log = logging.getLogger(__name__)
-# Inside, on 127.0.0.1 and ::1.
+# The port of the proxy inside, on 127.0.0.1 and ::1.
 PROXY_PORT = 3128
 PROXY_URL = f"http://127.0.0.1:{PROXY_PORT}"
-# The public authorities and the sandbox's own.
+# The file with the public authorities and the sandbox's own.
 BUNDLE = "/etc/sandboxer/egress/ca-bundle.pem"
 _NEAR = "localhost,127.0.0.1,::1"
 ENVIRONMENT: Mapping[str, str] = {
@@ -52,7 +53,7 @@ ENVIRONMENT: Mapping[str, str] = {
         ),
         BUNDLE,
     ),
-    # Node reads the proxy's variables only when told to.
+    # Node reads the proxy variables only if this is set.
     "NODE_USE_ENV_PROXY": "1",
 }
 _AUTHORITY = "/usr/local/share/ca-certificates/sandboxer-egress.crt"
@@ -62,7 +63,7 @@ _APT = "/etc/apt/apt.conf.d/95sandboxer-egress"
 @dataclass(frozen=True, slots=True)
 class KeptAuthority:
     certificate_pem: bytes
-    # Not to be kept unsealed.
+    # Must not be stored unsealed.
     key_pem: bytes
 
 
@@ -95,7 +96,7 @@ class Authority:
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
 
     def context_for(self, host: str, now: datetime) -> ssl.SSLContext:
-        """What we show a program inside that wants to speak to this host."""
+        """Returns the TLS context that is presented to a program inside that connects to this host."""
         context = self._contexts.get(host)
         if context is None:
             context = self._contexts[host] = _context(self._leaf(host, now))
@@ -130,7 +131,7 @@ def _context(chain: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    # `ssl` reads chains from files only; this one is in memory and nobody else's.
+    # `ssl` reads chains only from files; this one is in memory and readable only by this process.
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
         file.write(chain)
         file.flush()
@@ -159,14 +160,16 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def contents(authority_pem: bytes) -> Mapping[str, bytes]:
     return {
         BUNDLE: _public_authorities() + b"\n" + authority_pem,
-        # For `update-ca-certificates`, where a program looks at the system's store only.
+        # For `update-ca-certificates`, for programs that look only at the system's store.
         _AUTHORITY: authority_pem,
         _APT: f'Acquire::http::Proxy "{PROXY_URL}";\nAcquire::https::Proxy "{PROXY_URL}";\n'.encode(),
     }
 
 
 async def place_files(files: Files, authority_pem: bytes, sandbox_id: str) -> None:
-    """A full disk must not keep a sandbox from starting: then its opened TLS is what fails, and says why."""
+    """Writes the files. A full disk must not keep a sandbox from starting: its opened TLS then fails and says
+    why.
+    """
     try:
         for path, content in contents(authority_pem).items():
             await files.write(path, _once(content), mode=0o644)

@@ -1,4 +1,6 @@
-"""Hosts as rules and requests may name them, and how others may read a path. Decisions only."""
+"""Names of hosts as rules and requests may write them, and how servers may interpret a path.
+Decisions only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class BadName(Exception):
 
 
 def host_of(text: str) -> str:
-    """The name in its one form: lower case, no dot at its end. Raises BadName."""
+    """Returns the canonical name: lower case, no trailing dot. Raises BadName."""
     name = text.lower().removesuffix(".")
     if not name or len(name) > MAX_NAME:
         raise BadName("it is empty or longer than 253 characters")
@@ -40,7 +42,7 @@ def is_address(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def authority_of(text: str, *, default_port: int | None) -> tuple[str, int]:
-    """Host and port of `host:port`; without a port the default, if there is one. Raises BadName."""
+    """Returns host and port of `host:port`; without a port the default, if there is one. Raises BadName."""
     host, colon, digits = text.rpartition(":")
     if not colon:
         host, digits = text, "" if default_port is None else str(default_port)
@@ -49,7 +51,7 @@ def authority_of(text: str, *, default_port: int | None) -> tuple[str, int]:
     return host_of(host), int(digits)
 
 
-# What every server reads alike: letters, digits and marks without a meaning of their own.
+# Characters that every server reads alike: letters, digits and marks without special meaning.
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,=:@;]|%[0-9A-Fa-f]{2})*")
 # Escapes that some servers decode before they split: dots, slashes, parameters, queries, escapes themselves.
 _MEANS_SOMETHING = frozenset(b"./\\%;?#")
@@ -59,7 +61,7 @@ _UNREADABLE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
 
 
 def is_plain(path: str) -> bool:
-    """Do all servers read it as it is written?"""
+    """Tells whether all servers read the path as it is written."""
     return path.startswith("/") and "//" not in path and all(map(_is_plain, path.split("/")))
 
 
@@ -70,17 +72,17 @@ def _is_plain(segment: str) -> bool:
     if any(code in _MEANS_SOMETHING or code < 0x20 or code == 0x7F for code in codes):
         return False
     try:
-        # Overlong forms of a dot or a slash are no UTF-8.
+        # Overlong forms of a dot or a slash are not UTF-8.
         decoded = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
         return False
     name = decoded.partition(";")[0]
-    # `. .` and `..` with spaces behind are dots to servers on some systems.
+    # `. .`, or `..` followed by spaces, mean dots to servers on some systems.
     return not name or name.strip(" .") != ""
 
 
 def readings(path: str) -> tuple[str, ...]:
-    """How servers may read a path, in small letters; empty: they may read anything into it."""
+    """Returns how servers may read a path, in lower case; empty if they may read anything into it."""
     for _ in range(3):
         if _UNREADABLE.search(path):
             return ()
@@ -97,7 +99,9 @@ def readings(path: str) -> tuple[str, ...]:
 
 
 def _names(parts: list[str]) -> list[str]:
-    """Without parameters: `..;x` is `..` to servers that know them, and a name to those that do not."""
+    """Returns the parts without parameters: `..;x` is `..` to servers that know parameters, and a name to
+    others.
+    """
     return [part.partition(";")[0] for part in parts]
 
 

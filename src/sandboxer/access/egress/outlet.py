@@ -1,8 +1,8 @@
-"""One sandbox's way out: the rules it lives by now, what goes through it, and what was refused.
+"""An outlet is one sandbox's way out: its present rules, its traffic, and what was refused.
 
-A change of rules is felt at once: connections that they no longer allow are ended where they stand.
+A change of rules takes effect at once: connections that are no longer allowed are ended.
 
-`Idle` keeps connections to the world that may carry another request: one sandbox's, to one host, for a while.
+`Idle` keeps outgoing connections for further requests: each belongs to one sandbox and one host, for a while.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sandboxer.access.egress.authority import Authority
 from sandboxer.access.egress.policy import Allow, Ask, Denials, Deny, Rules, decide
 from sandboxer.access.egress.proxy.wire import Wire
 
-# What may burst beyond the rate, in seconds of it.
+# How much may burst beyond the rate, in seconds of that rate.
 _BURST_S = 0.25
-# Shorter than any server's own patience with idle connections that we know of (Node: 5 s).
+# Shorter than the idle timeout of any known server (Node: 5 s).
 IDLE_S = 4.0
-# After it a name is looked up and judged again, however busy the connection is.
+# After this time a name is looked up and judged again, however busy the connection is.
 AGE_S = 60.0
 MOST = 16
 
@@ -32,7 +32,7 @@ class Secrets(Protocol):
 
 
 class Flow(Protocol):
-    """A request or a tunnel under way."""
+    """A request or a tunnel in progress."""
 
     @property
     def ask(self) -> Ask: ...
@@ -41,10 +41,10 @@ class Flow(Protocol):
     def is_opened(self) -> bool: ...
 
     def end(self, deny: Deny) -> None:
-        """It is not allowed any more."""
+        """Called when it is no longer allowed."""
 
     def leave(self) -> None:
-        """It rests between two requests, and its place is wanted."""
+        """Called when it is idle between two requests and its place is needed."""
 
 
 Where = tuple[str, int, bool]
@@ -74,13 +74,13 @@ class Outlet:
         self.rules = rules
         self.denials = denials or Denials()
         self.authority = authority
-        # Bytes from the sandbox outwards, and back.
+        # Bytes sent by the sandbox, and received.
         self.sent = sent
         self.received = received
         self.flows: set[Flow] = set()
-        # Connections from inside between two of their requests, the longest resting first.
+        # Idle connections from inside, the longest idle first.
         self.resting: dict[Flow, None] = {}
-        # Those to the world that may be used again.
+        # Outgoing connections that may be used again.
         self.idle = Idle()
         self._now = now
         self._free_at = 0.0
@@ -90,7 +90,7 @@ class Outlet:
         return decide(self.rules, ask) if spent is None else spent
 
     def change(self, rules: Rules) -> int:
-        """How many connections ended by it."""
+        """Changes the rules and returns how many connections ended by it."""
         self.rules = rules
         self.idle.close()
         ended = 0
@@ -107,7 +107,7 @@ class Outlet:
         return ended
 
     def make_room(self) -> None:
-        """One that only rests leaves its place to a call that waits."""
+        """Closes an idle connection to make room for a waiting one."""
         for flow in self.resting:
             del self.resting[flow]
             flow.leave()
@@ -117,11 +117,13 @@ class Outlet:
         self.denials.add(deny, ask, said, self._now())
 
     def heard(self, count: int) -> float:
-        """From inside, whatever becomes of it; says for how long the next bytes have to wait."""
+        """Counts bytes from inside, whatever becomes of them; returns how long the next bytes
+        have to wait.
+        """
         return self._delay_after(count)
 
     def count_sent(self, count: int) -> None:
-        """What really goes out: a refused request costs nothing."""
+        """Counts what is really sent out: a refused request costs nothing."""
         self.sent += count
 
     def count_received(self, count: int) -> float:
@@ -175,7 +177,7 @@ class Idle:
             self._count -= 1
             if not kept:
                 del self._kept[where]
-            # Whatever it said unasked is no answer to what is asked next.
+            # Unsolicited bytes must not be taken for the next answer.
             if not wire.has_ended and not wire.has_early_bytes:
                 return wire
             wire.abort()
@@ -193,7 +195,7 @@ class Idle:
             self._sweep = loop.call_later(IDLE_S, self._close_old, now)
 
     def close(self) -> None:
-        """The rules changed, or the sandbox is gone."""
+        """Closes all, because the rules changed or the sandbox is gone."""
         kept, self._kept, self._count = self._kept, {}, 0
         if self._sweep is not None:
             self._sweep.cancel()
@@ -203,7 +205,9 @@ class Idle:
                 wire.abort()
 
     def _close_old(self, before: float) -> None:
-        """Those that lie here since then, and those that hung up."""
+        """Closes connections that are idle for too long, and forgets those that were closed by the other
+        side.
+        """
         self._sweep = None
         kept, self._kept, self._count = self._kept, {}, 0
         oldest: float | None = None

@@ -1,6 +1,6 @@
-"""The ways out of all sandboxes of trust level `semi`: opened as they start, closed as they stop, counted.
+"""The outlets of all sandboxes of trust level `semi`: opened as they start, closed as they stop, and metered.
 
-What bytes outwards cost is charged in batches, in the transaction that counts them, and each is paid once.
+Bytes sent out are charged in batches, in the transaction that counts them, and each byte is paid once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _GB = 1 << 30
 class _Open:
     outlet: Outlet
     kept: KeptOutlet
-    # As it was last seen: the last bytes are charged when it is destroyed already.
+    # The record as last seen, because the last bytes are charged when the sandbox is already destroyed.
     sandbox: Sandbox
     task: asyncio.Task[None] | None = None
     is_closed: bool = False
@@ -67,13 +67,15 @@ class EgressCharges:
     pricing: Pricing
 
     def charge(self, conn: Connection, sandbox: Sandbox, kept: KeptOutlet, *, now: datetime) -> KeptOutlet:
-        """The record with everything sent so far paid for. Free profiles and slots of a tier pay none."""
+        """Returns the record with everything sent so far paid for. Free profiles and slots of a tier pay
+        nothing.
+        """
         if kept.sent == kept.charged:
             return kept
         paid = replace(kept, charged=kept.sent)
         if sandbox.terms.is_free or sandbox.terms.is_entitled:
             return paid
-        # By the sum, not by the batch: rounding up is paid once.
+        # Computed from the total and not per batch, so that rounding up is paid once.
         msats = self._msats(conn, sandbox, kept.sent) - self._msats(conn, sandbox, kept.charged)
         if msats <= 0:
             return paid
@@ -94,7 +96,7 @@ class EgressCharges:
         try:
             price = quotes.find(conn, sandbox.terms.quote_id, sandbox.account).quote.egress_gb_msats
         except NotFound:
-            # Old quotes are pruned; what is charged by them goes on at the prices of now.
+            # Old quotes are pruned; sandboxes quoted by them continue at present prices.
             return egress_msats(sandbox.profile, count, self.pricing)
         return -(-price * count // _GB)
 
@@ -126,9 +128,9 @@ class Outlets:
             patience=patience or Patience(),
         )
         self._open: dict[str, _Open] = {}
-        # The same bytes must not be charged by two at once.
+        # Two tasks must not charge the same bytes.
         self._settling = asyncio.Lock()
-        # Rules are read and put in force by one at a time: what was read earlier must not win.
+        # Only one task at a time reads rules and applies them, so that an earlier read never wins.
         self._ruling = asyncio.Lock()
         dependencies.repository.on_change(self._changed)
 
@@ -143,7 +145,7 @@ class Outlets:
         return {name: value for name, value in ENVIRONMENT.items() if name not in sandbox.env}
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
-        """Its inside port leads out from now on. Raises NotAvailable where the backend cannot relay."""
+        """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
         if not self._leads_out(sandbox):
             return
         guest = await open_guest()
@@ -159,7 +161,9 @@ class Outlets:
         )
 
     def _leads_out(self, sandbox: Sandbox) -> bool:
-        """Those made before the operator forbade it run on without a way out."""
+        """Tells whether a sandbox has a way out. Those made before the operator forbade it run on without
+        one.
+        """
         return sandbox.trust is Trust.SEMI and self._dependencies.trust_max is Trust.SEMI
 
     async def _relay(self, outlet: Outlet, relay: Relay) -> None:
@@ -170,7 +174,7 @@ class Outlets:
             log.exception("the relay of %s ended", outlet.sandbox_id)
 
     async def reopen(self) -> None:
-        """After a restart of the server: whoever called meanwhile is waiting inside."""
+        """Opens outlets after a restart of the server: connections made meanwhile are waiting inside."""
         for sandbox in self._dependencies.repository.living():
             if not self._leads_out(sandbox) or sandbox.state not in LIVE or sandbox.handle is None:
                 continue
@@ -186,8 +190,9 @@ class Outlets:
         return None if entry is None else entry.outlet
 
     async def renew(self, account: str, sandbox_id: str | None = None) -> int:
-        """Open ones (one, or the account's and those of keys below it) follow the rules that are written down
-        now; how many connections ended by it."""
+        """Applies the recorded rules to open outlets (of one sandbox, or of an account and the keys below it)
+        and returns how many connections ended by it.
+        """
         async with self._ruling:
             is_one = sandbox_id is not None
             opened = [e.outlet for id, e in self._open.items() if not is_one or id == sandbox_id]
@@ -202,14 +207,14 @@ class Outlets:
             return sum(outlet.change(rules) for outlet, rules in await self._store.read(read))
 
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
-        """As it is now, whether it is open or not."""
+        """Returns the record as it is now, whether the outlet is open or not."""
         entry = self._open.get(sandbox_id)
         if entry is not None:
             return _counted(entry)
         return await self._store.read(lambda conn: records.load_outlet(conn, sandbox_id))
 
     async def moved(self, sandbox_id: str) -> tuple[int, int]:
-        """Bytes outwards and back in its life, also of one that is gone."""
+        """Returns the bytes sent and received in its life, also of one that is gone."""
         kept = await self.kept(sandbox_id)
         return (0, 0) if kept is None else (kept.sent, kept.received)
 
@@ -225,7 +230,7 @@ class Outlets:
             entry.task.cancel()
             entry.task = None
         entry.outlet.idle.close()
-        # Written down, and forgotten, by the next flush.
+        # The next flush writes it down and drops it.
         entry.is_closed = True
 
     async def _again(self, sandbox_id: str) -> Relay | None:
@@ -292,7 +297,7 @@ class Outlets:
     # ---- counting ----
 
     async def run(self) -> None:
-        """Writes down what went through, every few seconds."""
+        """Records the traffic every few seconds."""
         while True:
             await asyncio.sleep(FLUSH_S)
             await self.flush()
@@ -302,7 +307,7 @@ class Outlets:
             await self.settle(sandbox_id)
 
     async def settle(self, sandbox_id: str) -> None:
-        """Everything that went through so far is written down and paid for."""
+        """Records and charges all traffic so far."""
         async with self._settling:
             entry = self._open.get(sandbox_id)
             if entry is None:

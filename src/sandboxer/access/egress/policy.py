@@ -1,11 +1,11 @@
-"""May a sandbox reach this? Pure, and quick with ten thousand rules: they are found by their names.
+"""Decides whether a sandbox may reach something. Pure, and fast with ten thousand rules, because they are
+found by name.
 
-A deny that matches wins over every allow; what nothing matches gets the default. An address is only
-ever named exactly, or by `*`. Where the rules of a host look at methods or paths, its TLS is opened and the
-question is asked again for each request in it.
+A matching deny wins over every allow; what nothing matches gets the default. An address must be named
+exactly, or by `*`. If the rules of a host look at methods or paths, its TLS is opened and each request in it
+is decided again.
 
-`Denials` keep what a sandbox was not allowed to reach, lately: bounded, and the same thing over and over is
-one entry.
+`Denials` keep what a sandbox was recently refused: the list is bounded, and repetitions are one entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandboxer.access.egress.names import BadName, host_of, is_address, is_plain
 from sandboxer.access.egress.rules import WEB_PORTS, Action, Injection, Limits, Policy, Rule
 from sandboxer.kernel.errors import InvalidRequest
 
-# Methods whose answer repeats the request.
+# Methods whose answer echoes the request.
 _ECHOES = frozenset({"TRACE", "TRACK"})
 KEPT = 200
 _CUT = 300
@@ -29,14 +29,14 @@ _CUT = 300
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is to be reached. Without a method only the host and port are known (TLS that nobody opened)."""
+    """What is to be reached. Without a method only host and port are known (TLS that nobody opened)."""
 
     host: str
     port: int
     is_tls: bool
     method: str | None = None
     path: str | None = None
-    # A header of the request by which many servers read another method or path than the one it names.
+    # A header that makes many servers act on another method or path than the request line says.
     override: str | None = None
 
     def url(self) -> str:
@@ -49,13 +49,13 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Allow:
     rule: Rule | None
-    # Its TLS is opened: a rule looks inside, or a secret goes in.
+    # Whether its TLS is opened, because a rule looks inside or a secret is inserted.
     is_opened: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    # One word for programs.
+    # The reason in one word, for programs.
     reason: str
     why: str
     rule: Rule | None = None
@@ -73,7 +73,7 @@ class Denial:
     last_at: datetime
     count: int
     host: str
-    # 0: what was asked for had none.
+    # 0 if there was none.
     port: int
     method: str
     path: str
@@ -83,7 +83,7 @@ class Denial:
 
 
 class Rules:
-    """Policies joined and sorted by name. What is denied by any of them is denied."""
+    """Policies joined and sorted by name. What any of them denies is denied."""
 
     __slots__ = ("_by_host", "_injections", "default", "limits")
 
@@ -99,7 +99,7 @@ class Rules:
                 self._injections.setdefault(injection.host, []).append(injection)
 
     def about(self, host: str) -> Iterator[Rule]:
-        """Rules that could match, the nearest name first."""
+        """Returns rules that could match, the nearest name first."""
         yield from self._by_host.get(host, ())
         if not is_address(host):
             at = host.find(".")
@@ -120,7 +120,7 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
             continue
         looks_inside = looks_inside or rule.looks_inside
         if rule.looks_inside and ask.method is None:
-            # Judged once its requests are seen; an allow of this kind lets the connection that far.
+            # Decided when its requests are seen; such an allow lets the connection get that far.
             if rule.action is Action.ALLOW:
                 allowing = allowing or rule
             continue
@@ -141,7 +141,7 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
 
 
 def _misread(ask: Ask, allowing: Rule | None) -> Deny | None:
-    """Requests that a server may take for others than they say, or answers with the secret they carried."""
+    """Finds requests that a server may understand differently, or whose answer would repeat their secret."""
     if ask.method in _ECHOES:
         return Deny("echo", f"{ask.method} would send back the headers put into the request", allowing)
     if ask.override is not None:
@@ -160,9 +160,9 @@ def _is_below(rule: Rule, path: str) -> bool:
     path = path.partition("?")[0]
     whole = (rule.path or "/").rstrip("/")
     if rule.action is Action.ALLOW:
-        # Whoever serves it may read dots and escapes in his own way: only a plain path is surely below.
+        # Servers interpret dots and escapes differently, so only a plain path is surely below another.
         return is_plain(path) and (path == whole or path.startswith(whole + "/"))
-    # A deny is meant for whatever could be read as it; what nobody can read for sure could be anything.
+    # A deny covers every way in which the path could be read; an ambiguous path could be anything.
     found, whole = readings(path), whole.lower()
     return not found or any(one == whole or one.startswith(whole + "/") for one in found)
 
@@ -228,7 +228,7 @@ def _key(one: Denial) -> tuple[str, int, str, str]:
 
 
 def to_json(denials: Denials) -> list[dict[str, Any]]:
-    """Oldest first."""
+    """Returns the entries, oldest first."""
     return [
         {
             "first_at": one.first_at.isoformat(),

@@ -1,4 +1,4 @@
-"""Policies and ways out as the database keeps them. Plain functions in somebody's transaction."""
+"""Egress policies and outlets as rows. Plain functions inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 policies = Table(
     "egress_policies",
     metadata,
-    # The id of a sandbox, or the name of an account for what holds in all of its own.
+    # The id of a sandbox, or of an account for rules of all its sandboxes.
     Column("subject", Text, primary_key=True),
     Column("account", Text, nullable=False),
     Column("policy", JsonValue, nullable=False),
@@ -43,7 +43,7 @@ outlets = Table(
     Column("account", Text, nullable=False),
     Column("certificate", LargeBinary, nullable=False),
     Column("sealed_key", LargeBinary, nullable=False),
-    # Bytes outwards and back; of those outwards, how many are paid for, in how many charges.
+    # Bytes sent and received; how many of the sent ones are paid for, and in how many charges.
     Column("sent", BigInteger, nullable=False),
     Column("received", BigInteger, nullable=False),
     Column("charged", BigInteger, nullable=False),
@@ -88,10 +88,10 @@ def load_policy(conn: Connection, subject: str) -> KeptPolicy | None:
 
 
 def wider_policies(conn: Connection, account: str) -> list[Policy]:
-    """What holds in all sandboxes of an account: its rules, and what the accounts above it deny.
+    """Returns what applies to all sandboxes of an account: its rules, and what the accounts above it deny.
 
-    A key that may cut others would otherwise get around a deny by a sandbox of its child. What those above
-    allow is theirs.
+    Otherwise an account with delegated keys could get around a deny with a sandbox of its child. What the
+    accounts above allow applies to them only.
     """
     own = load_policy(conn, account)
     found = [] if own is None else [own.policy]
@@ -102,7 +102,7 @@ def wider_policies(conn: Connection, account: str) -> list[Policy]:
 
 
 def save_policy(conn: Connection, kept: KeptPolicy) -> None:
-    """The next version of it. Raises Conflict if somebody wrote that first."""
+    """Saves the next version. Raises Conflict if somebody else saved that version first."""
     values = {"policy": policy_json(kept.policy), "version": kept.version, "changed_at": kept.changed_at}
     if kept.version == 1:
         conn.execute(insert(policies).values(subject=kept.subject, account=kept.account, **values))
@@ -133,7 +133,7 @@ def save_traffic(conn: Connection, kept: KeptOutlet) -> None:
 
 
 def forget_authority(conn: Connection, sandbox_id: str) -> None:
-    """It is gone; its traffic and what it was refused stay on record."""
+    """Deletes the authority of a sandbox that is gone; its traffic and denials stay on record."""
     conn.execute(delete(policies).where(policies.c.subject == sandbox_id))
     conn.execute(update(outlets).where(outlets.c.sandbox_id == sandbox_id).values(sealed_key=b""))
 

@@ -1,4 +1,6 @@
-"""What an egress policy says: rules, headers that carry secrets, limits. Checked before anything is kept."""
+"""An egress policy consists of rules, headers that carry secrets, and limits. It is checked before it is
+kept.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from sandboxer.kernel.errors import InvalidRequest
 MAX_RULES = 10_000
 MAX_FOR_ONE_HOST = 100
 MAX_SECRETS = 100
-# What a rule without ports says; see `Rule.is_about`.
+# The ports of a rule that names none; see `Rule.is_about`.
 WEB_PORTS = (443, 80)
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _PATH = re.compile(r"/[\x21-\x22\x24-\x3e\x40-\x7e]{0,1000}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _FORM = re.compile(r"[\x20-\x7e]{1,200}")
-# Headers that say how a message is read, or to whom it goes: nothing may be put there.
+# Headers that decide how a message is read, or where it goes; they cannot carry secrets.
 _NOT_FOR_SECRETS = frozenset(
     [
         "host",
@@ -47,7 +49,7 @@ class Rule:
     # `example.com`, `*.example.com` (below it, not itself), or `*`.
     host: str
     ports: tuple[int, ...] = WEB_PORTS
-    # Empty: every one. Methods and paths are seen in opened TLS only, so such a rule opens it.
+    # Empty: every method. Methods and paths are visible only in opened TLS, so such a rule opens it.
     methods: tuple[str, ...] = ()
     # A path and what is below it: `/v1` is `/v1` and `/v1/…`; None: all.
     path: str | None = None
@@ -58,12 +60,14 @@ class Rule:
         return bool(self.methods) or self.path is not None
 
     def is_about(self, port: int) -> bool:
-        """Whoever denies a host names no port and means all of them; an allow means what it says."""
+        """Tells whether the rule concerns a port. A deny without ports means all ports; an allow means the
+        usual ones.
+        """
         is_whole_host = self.action is Action.DENY and self.ports == WEB_PORTS and not self.looks_inside
         return is_whole_host or port in self.ports
 
     def words(self) -> str:
-        """As a person would say it."""
+        """Returns the rule as a person would say it."""
         what = f"{self.action.value} {self.host}"
         if self.ports != WEB_PORTS:
             what += " port " + ", ".join(map(str, self.ports))
@@ -78,7 +82,7 @@ class Injection:
 
     host: str
     header: str
-    # Its name in the account's vault.
+    # The secret's name in the account's vault.
     secret: str
     # `{}` stands for the value.
     form: str = "{}"
@@ -86,7 +90,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    # Bytes both ways over its whole life; None: as many as it likes.
+    # Bytes in both directions over its whole life; None: unlimited.
     max_bytes: int | None = None
     bytes_per_s: int | None = None
     connections: int = 64
@@ -97,7 +101,7 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    # What happens to that for which there is no rule.
+    # What happens if no rule matches.
     default: Action = Action.DENY
     rules: tuple[Rule, ...] = ()
     secrets: tuple[Injection, ...] = ()
@@ -105,7 +109,7 @@ class Policy:
 
 
 def check_policy(policy: Policy) -> Policy:
-    """The policy with names in their one form. Raises InvalidRequest naming the field."""
+    """Returns the policy with canonical names. Raises InvalidRequest that names the field."""
     if len(policy.rules) > MAX_RULES:
         raise InvalidRequest(field="rules", why=f"there are more than {MAX_RULES}")
     if len(policy.secrets) > MAX_SECRETS:
@@ -133,7 +137,7 @@ def pattern_of(text: str, field: str) -> str:
 
 
 def parse_entry(text: str, field: str = "egress") -> Rule:
-    """An `allow` as profiles and the command line write it: `host` or `host:port`."""
+    """Parses an `allow` as profiles and the command line write it: `host` or `host:port`."""
     host, colon, port = text.rpartition(":")
     if not colon:
         return Rule(action=Action.ALLOW, host=pattern_of(text, field))
@@ -143,7 +147,7 @@ def parse_entry(text: str, field: str = "egress") -> Rule:
 
 
 def first_policy(*, allows_all: bool, entries: Sequence[str]) -> Policy:
-    """What a profile gives a new sandbox."""
+    """Returns the policy that a profile gives a new sandbox."""
     return Policy(
         default=Action.ALLOW if allows_all else Action.DENY,
         rules=tuple(parse_entry(entry, "network.egress") for entry in entries),

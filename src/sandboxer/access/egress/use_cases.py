@@ -1,9 +1,9 @@
-"""Egress for the edges: a sandbox's rules, read, changed and explained; what it moved and was refused.
+"""The use cases of egress: a sandbox's rules are shown, changed and explained, with its traffic and what was
+refused.
 
-`AccountRules` hold in all sandboxes of an account, beside their own: what any of them denies is denied, also
-in the sandboxes of keys cut from it.
-`open_egress` opens the ways out: relays of what runs already, a hook for what starts, a loop that counts and
-charges.
+`AccountRules` apply to all sandboxes of an account besides their own rules: what any of them denies is
+denied, also in sandboxes of delegated keys. `open_egress` opens the outlets: relays for what runs already, a
+hook for what starts, and a loop that counts and charges.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sandboxer.store.engine import Store
 class Shown:
     policy: KeptPolicy
     traffic: KeptOutlet
-    # Connections that are open now, and those that the change just made ended.
+    # Connections that are open now, and those that this change ended.
     open: int
     ended: int = 0
 
@@ -50,9 +50,9 @@ Decide = Callable[[tuple[Rule, ...]], tuple[Rule, ...]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountShown:
     rules: tuple[Rule, ...] = ()
-    # 0: there were never any.
+    # 0 if there never were any.
     version: int = 0
-    # Open connections that the change just made ended.
+    # How many open connections this change ended.
     ended: int = 0
 
 
@@ -64,7 +64,9 @@ class Egress:
         self.account = AccountRules(store, sandboxes.dependencies.clock, outlets)
 
     async def show(self, sandbox_id: str, caller: Caller) -> Shown:
-        """Raises NotFound, Conflict for one of trust level `zero`."""
+        """Returns the rules and the traffic. Raises NotFound, and Conflict for a sandbox of trust level
+        `zero`.
+        """
         sandbox = await self._semi(sandbox_id, caller)
         return await self._shown(sandbox)
 
@@ -76,7 +78,9 @@ class Egress:
         *,
         version: int | None = None,
     ) -> Shown:
-        """Felt at once. With `version` only if that one stands. Raises Conflict, InvalidRequest."""
+        """Changes the rules, with effect at once; with `version` only if that is the present one. Raises
+        Conflict, InvalidRequest.
+        """
         sandbox = await self._semi(sandbox_id, caller)
         now = self._sandboxes.dependencies.clock.now()
 
@@ -85,7 +89,7 @@ class Egress:
         return replace(await self._shown(sandbox), ended=ended)
 
     async def explain(self, sandbox_id: str, caller: Caller, url: str, method: str) -> Explained:
-        """What the proxy would say, without asking anybody where the host is."""
+        """Returns what the proxy would decide, without looking up the host."""
         sandbox = await self._semi(sandbox_id, caller)
         ask = ask_of(url, method)
         outlet = self.outlets.outlet(sandbox_id)
@@ -97,7 +101,7 @@ class Egress:
         return Explained(ask=ask, verdict=decide(rules, ask))
 
     async def denials(self, sandbox_id: str, caller: Caller) -> list[Denial]:
-        """Latest first; of one that is gone, too."""
+        """Returns what was refused, latest first; also for a sandbox that is gone."""
         await self._sandboxes.get(sandbox_id, caller)
         kept = await self.outlets.kept(sandbox_id)
         return [] if kept is None else from_json(kept.denials).latest()
@@ -158,7 +162,7 @@ class AccountRules:
         return AccountShown() if kept is None else AccountShown(rules=kept.policy.rules, version=kept.version)
 
     async def explain(self, caller: Caller, url: str, method: str) -> Explained:
-        """What these rules alone say, for all sandboxes."""
+        """Returns what these rules alone decide, for all sandboxes."""
         ask = ask_of(url, method)
         verdict = decide(Rules(Policy(rules=(await self.show(caller)).rules)), ask)
         if isinstance(verdict, Deny) and verdict.rule is None:
@@ -167,7 +171,9 @@ class AccountRules:
         return Explained(ask=ask, verdict=verdict)
 
     async def change(self, caller: Caller, decide_rules: Decide, *, version: int | None) -> AccountShown:
-        """Felt at once. With `version` only if that one stands. Raises InvalidRequest, Conflict."""
+        """Changes the rules, with effect at once; with `version` only if that is the present one. Raises
+        InvalidRequest, Conflict.
+        """
         now = self._clock.now()
         changed = await self._store.write(
             lambda conn: _save(conn, caller.account, decide_rules, version, now)
@@ -199,7 +205,9 @@ async def open_egress(
     pricing: Pricing | None,
     never: Sequence[Network] = (),
 ) -> AsyncIterator[Egress]:
-    """`pricing` None: nobody pays here. `never`: networks that are not to be reached by anybody."""
+    """Opens the package. `pricing` None means that nobody pays here. `never` are networks that nobody may
+    reach.
+    """
     dependencies = sandboxes.dependencies
     charges = None if pricing is None else EgressCharges(pricing)
     async with own_tasks() as relays:

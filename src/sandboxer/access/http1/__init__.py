@@ -1,1 +1,1 @@
-"""HTTP/1.1 as both proxies read it, inwards and outwards: strictly, and written anew."""
+"""HTTP/1.1 as both proxies read it, inbound and outbound: messages are read strictly and written anew."""

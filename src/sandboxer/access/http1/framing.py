@@ -1,4 +1,6 @@
-"""Where a body ends: counted bytes, or chunks. Chunks are taken apart and never passed on as they came."""
+"""Finds where a body ends: by counted bytes, or by chunks. Chunks are decoded and never passed on as they
+came.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Protocol
 
 MAX_SIZE_LINE = 512
 MAX_TRAILERS = 8 * 1024
-# No body of ours has chunks beyond 2^60: sixteen digits could overflow whoever reads them after us.
+# Chunks beyond 2^60 are refused: sixteen digits could overflow the next reader.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 LAST_CHUNK = b"0\r\n\r\n"
@@ -18,21 +20,21 @@ class BadChunk(Exception):
 
 
 class Body(Protocol):
-    """Says where a body ends as its bytes come, and how they go on."""
+    """Finds the end of a body as its bytes arrive, and says how they are passed on."""
 
     @property
     def is_over(self) -> bool: ...
 
     @property
     def rest(self) -> bytes:
-        """What followed the body."""
+        """Returns what followed the body."""
 
     def feed(self, data: bytes) -> bytes:
-        """What goes on of these bytes. Raises BadChunk."""
+        """Returns what of these bytes is passed on. Raises BadChunk."""
 
 
 class Counted:
-    """A body whose length was told."""
+    """A body whose length was announced."""
 
     __slots__ = ("_left", "is_over", "rest")
 
@@ -64,13 +66,13 @@ class Endless:
 
 
 class Chunks:
-    """Takes a chunked body apart. Extensions and trailers are dropped."""
+    """Decodes a chunked body. Extensions and trailers are dropped."""
 
     __slots__ = ("_buffer", "_left", "_trailers", "is_over", "rest")
 
     def __init__(self) -> None:
         self._buffer = b""
-        # Bytes left of this chunk with the line end after it; 0: a size line is next; -1: trailers.
+        # Bytes left of this chunk, including its line end; 0 if a size line is next; -1 in the trailers.
         self._left = 0
         self._trailers = 0
         self.is_over = False
@@ -78,7 +80,7 @@ class Chunks:
         self.rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The payload in `data`. Raises BadChunk."""
+        """Returns the payload in `data`. Raises BadChunk."""
         buffer = self._buffer + data if self._buffer else data
         found: list[bytes] = []
         at, end = 0, len(buffer)
@@ -132,7 +134,7 @@ def chunk(payload: bytes) -> bytes:
 
 
 class Rechunked:
-    """A body in chunks that goes on in chunks: ours, not those that came."""
+    """A chunked body that is passed on in chunks of our own."""
 
     __slots__ = ("_chunks",)
 

@@ -1,8 +1,9 @@
-"""Heads of requests and answers: read strictly, judged, and written anew.
+"""Heads of requests and answers are read strictly, judged, and written anew.
 
-Whoever stands before or behind us must see the same message as we do, so what two readers could read in two
-ways is refused: two lengths, a length beside chunks, folded lines, stray control characters, spaces before a
-colon. What goes on is put together from what was understood, never passed on as it came.
+Whoever is in front of us or behind us must see the same message as we do, so anything that two readers could
+understand differently is refused: two lengths, a length beside chunks, folded lines, stray control
+characters, spaces before a colon. What is passed on is composed of what was understood, never copied as it
+came.
 
 `read_forward` reads heads of requests to a forward proxy: CONNECT, or a whole URL whose host the Host header
 repeats.
@@ -20,13 +21,13 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _HEADER = re.compile(rb"(" + _TOKEN + rb"):([\t\x20-\x7e\x80-\xff]*)\r\n")
-# Possessive: what does not fit is refused without a second try.
+# Possessive: what does not fit is refused without backtracking.
 _HEADERS = re.compile(rb"(?:" + _TOKEN + rb"+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+")
 _FRAMING = (b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade")
 _HOST = re.compile(rb"(?:[A-Za-z0-9_.\-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([/?].*)?", re.IGNORECASE)
-# Between two neighbours only (RFC 9110, 7.6.1), or ours to say.
+# Headers for one connection only (RFC 9110, 7.6.1), or that we set ourselves.
 HOP = frozenset(
     {
         b"connection",
@@ -41,7 +42,7 @@ HOP = frozenset(
         b"http2-settings",
     }
 )
-# Who asked, by which name: told by us.
+# Who asked, and by which name; we set these ourselves.
 FORWARDED = frozenset(
     {
         b"forwarded",
@@ -54,17 +55,17 @@ FORWARDED = frozenset(
         b"x-real-ip",
     }
 )
-# Words to us, which the code inside has no business with.
+# Headers for the platform, which the code inside must not see.
 PREVIEW_HEADER = b"x-sandboxer-preview"
 _SIGNATURE = frozenset({b"x-signature", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-api-key"})
 CREDENTIALS = _SIGNATURE | {b"authorization", b"sign-in-with-x"}
 _JUDGED = frozenset({b"content-length", b"host", b"expect", b"cookie", PREVIEW_HEADER})
 _OF_REQUESTS = HOP | FORWARDED | _JUDGED
-# A Connection header may not talk us out of these.
+# A Connection header cannot remove these.
 _PROTECTED = frozenset({b"host", b"content-length", b"cookie", b"authorization"})
 _OF_ANSWERS = HOP | {b"content-length"}
 _NO_VALUES: tuple[bytes, ...] = ()
-# The authority is judged by whoever decides about names; here it only must not hide anything.
+# Names are decided elsewhere; here the authority only must not hide anything.
 _AUTHORITY = re.compile(rb"[A-Za-z0-9_.\-\[\]:%]{1,300}")
 _ABSOLUTE_URL = re.compile(rb"http://([^/?#]*)([/?][^#]*)?", re.IGNORECASE)
 _SPECIAL = HOP | {b"content-length", b"host", b"expect"}
@@ -84,13 +85,13 @@ class RequestHead:
     method: bytes
     target: bytes
     is_1_1: bool
-    # As sent, with its port.
+    # The host as sent, with its port.
     host: bytes
-    # Whole lines that go on as they came.
+    # Whole lines that are passed on unchanged.
     lines: list[bytes]
-    # Those that do not, by lower-case name.
+    # The values of the other headers, by lower-case name.
     judged: dict[bytes, list[bytes]]
-    # Bytes of body; None: in chunks.
+    # Bytes of body; None if it is chunked.
     length: int | None
     keeps_alive: bool
     is_websocket: bool
@@ -107,10 +108,10 @@ class RequestHead:
 @dataclass(slots=True)
 class AnswerHead:
     status: int
-    # With its reason phrase.
+    # The status with its reason phrase.
     line: bytes
     lines: list[bytes]
-    # Bytes of body; None: chunks, or to the end of the connection.
+    # Bytes of body; None if it is chunked or lasts to the end of the connection.
     length: int | None
     is_chunked: bool
     keeps_alive: bool
@@ -120,7 +121,7 @@ class AnswerHead:
 @dataclass(slots=True)
 class ForwardHead:
     method: str
-    # `host` or `host:port`, as it was sent; empty for a path inside opened TLS.
+    # `host` or `host:port` as sent; empty for a path inside opened TLS.
     authority: str
     # A path with its query; empty for CONNECT.
     path: str
@@ -140,10 +141,11 @@ class ForwardHead:
 
 
 def judge_request(head: bytes, *, most_target: int) -> int | None:
-    """How long the body of this request is (None: in chunks), for a reader that takes it as it came.
+    """Returns how long the body of this request is (None if chunked), for a reader that takes the head as it
+    came.
 
-    As strict as `read_request`, and cheaper: nothing is taken apart. Raises BadHead. HTTP/1.0 may come
-    without a Host header, which it does not know, and health checks still speak it.
+    It is as strict as `read_request` and cheaper, since it takes nothing apart. Raises BadHead. HTTP/1.0 may
+    come without a Host header, which it does not know, and health checks still use it.
     """
     end = head.find(b"\r\n")
     match = REQUEST_LINE.fullmatch(head, 0, end)
@@ -178,7 +180,7 @@ def judge_request(head: bytes, *, most_target: int) -> int | None:
 
 
 def read_request(head: bytes) -> RequestHead:
-    """`head` ends with its empty line. Raises BadHead."""
+    """Reads a request; `head` ends with its empty line. Raises BadHead."""
     end = head.find(b"\r\n")
     match = REQUEST_LINE.fullmatch(head, 0, end)
     if match is None:
@@ -211,7 +213,7 @@ def read_request(head: bytes) -> RequestHead:
 
 
 def read_answer(head: bytes) -> AnswerHead:
-    """`head` ends with its empty line. Raises BadHead."""
+    """Reads an answer; `head` ends with its empty line. Raises BadHead."""
     end = head.find(b"\r\n")
     match = _STATUS_LINE.fullmatch(head, 0, end)
     if match is None:
@@ -237,7 +239,7 @@ def read_answer(head: bytes) -> AnswerHead:
 
 
 def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes], dict[bytes, list[bytes]]]:
-    """Lines that go on, and the values of the others by name."""
+    """Returns the lines that are passed on, and the values of the others by name."""
     pairs: list[tuple[bytes, bytes]] = _HEADER.findall(block)
     if len(pairs) > MAX_HEADERS:
         raise BadHead("it has too many headers", 431)
@@ -250,18 +252,19 @@ def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes],
         if low in special:
             judged.setdefault(low, []).append(value.strip(b" \t"))
         elif b"_" in low and low.replace(b"_", b"-") in special:
-            # Programs that read CGI names take `X_Forwarded_For` for ours.
+            # Programs that read CGI names take `X_Forwarded_For` for our header.
             continue
         else:
             lines.append(name + b":" + value + b"\r\n")
     if read != len(block):
-        # Something between two headers is none: a folded line, a lone LF, a NUL, a space before the colon.
+        # Something between two headers is not a header: a folded line, a lone LF, a NUL, a space before the
+        # colon.
         raise BadHead("a header is malformed")
     return lines, judged
 
 
 def connection_words(judged: dict[bytes, list[bytes]], lines: list[bytes]) -> frozenset[bytes]:
-    """The words of Connection; headers that it names go no further."""
+    """Returns the words of Connection; headers that it names are not passed on."""
     given = judged.get(b"connection")
     if given is None:
         return frozenset()
@@ -321,7 +324,9 @@ def asks_websocket(judged: dict[bytes, list[bytes]]) -> bool:
 
 
 def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
-    """`head` ends with its empty line. `is_opened`: it came out of TLS, asks for a path. Raises BadHead."""
+    """Reads a request to a forward proxy; `head` ends with its empty line. `is_opened` means that it came out
+    of TLS and asks for a path. Raises BadHead.
+    """
     end = head.find(b"\r\n")
     match = REQUEST_LINE.fullmatch(head, 0, end)
     if match is None:

@@ -1,1 +1,1 @@
-"""Ports inside sandboxes: which address names which port, who may knock, and links that open one."""
+"""Ports inside sandboxes: which address names which port, who may use it, and links that open one."""

@@ -1,6 +1,7 @@
-"""The traffic of each sandbox's ports: open requests count as work, bytes are counted, and lines are dialled.
+"""Passages carry the traffic of each sandbox's ports: open requests count as work, bytes are counted, and
+connections are dialled.
 
-Requests come and go a thousand times a second; the sandbox counts as working from the first of them until
+Requests come and go a thousand times a second. The sandbox counts as working from the first of them until
 none came for a moment, so that neither its record nor its idle time flickers.
 """
 
@@ -35,7 +36,7 @@ Again = Callable[[], Awaitable[Target | None]]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes since this server started: into the sandbox and out of it, with heads."""
+    """Bytes since this server started, into the sandbox and out of it, including heads."""
 
     ingress: int
     egress: int
@@ -43,7 +44,7 @@ class Traffic:
 
 
 class Passage:
-    """What goes on at one sandbox's ports now."""
+    """The present traffic of one sandbox's ports."""
 
     __slots__ = (
         "_activity",
@@ -66,7 +67,7 @@ class Passage:
         self.in_flight = self.ingress = self.egress = self.requests = 0
 
     def enter(self) -> None:
-        """A request begins."""
+        """Counts the beginning of a request."""
         self.in_flight += 1
         self.requests += 1
         self._is_stirred = True
@@ -117,17 +118,20 @@ class Passages:
         return Traffic(passage.ingress, passage.egress, passage.requests)
 
     def on_leave(self, leaver: Callable[[str], None]) -> None:
-        """Called with the id of a sandbox that answers no longer: connections to it are of no use."""
+        """Registers a callback for the id of a sandbox that no longer answers, so that connections to it can
+        be dropped.
+        """
         self._leavers.append(leaver)
 
     async def dial(
         self, target: Target, again: Again | None = None, may_wake: MayWake | None = None
     ) -> tuple[Connection, Target]:
-        """A connection to the port; wakes the sandbox if the target says so, and holds on as long as it says.
+        """Connects to the port. Wakes the sandbox if the target allows it, and keeps trying as long as the
+        target says.
 
-        `again` says where to, should that change meanwhile (a redeploy); what it led to is returned too.
-        Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit, and
-        TooManyRequests when `may_wake` does.
+        `again` says where to connect if that changes meanwhile (a redeploy); the final target is returned
+        too. Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit, and
+        TooManyRequests if `may_wake` does.
         """
         loop = asyncio.get_running_loop()
         deadline: float | None = None
@@ -138,7 +142,7 @@ class Passages:
             try:
                 return await self._connect(target), target
             except (GuestRefused, IllegalTransition, BackendLost):
-                # Put to sleep again while we dialled, or nothing listens yet.
+                # It was put to sleep again meanwhile, or nothing listens yet.
                 if loop.time() >= deadline:
                     raise
             await asyncio.sleep(TRY_EVERY_S)
@@ -168,5 +172,5 @@ class Passages:
 
 
 def _is_like(one: Target, other: Target) -> bool:
-    """Another port of the same sandbox at most: what was admitted to one is not admitted to another."""
+    """Tells whether only the port differs: what was admitted to one sandbox is not admitted to another."""
     return (one.sandbox_id, one.account, one.is_public) == (other.sandbox_id, other.account, other.is_public)

@@ -1,4 +1,4 @@
-"""Ports for the edges: which port a name stands for, who may knock, and the way there."""
+"""Ports, as the edges use them: which port a name stands for, who may use it, and how to connect to it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class PortAddress:
 
 
 def without_port(host: str) -> str:
-    """A Host header's name alone, in lower case, without a root dot."""
+    """Returns the name in a Host header, in lower case, without port and without a trailing dot."""
     name = host if host.startswith("[") else host.partition(":")[0]
     return name.lower().removesuffix(".")
 
 
 def is_ours(name: str, domain: str) -> bool:
-    """Is it a direct child of the proxy's domain?"""
+    """Tells whether the name is a direct child of the proxy's domain."""
     label, dot, rest = name.partition(".")
     return bool(dot and label) and rest == domain
 
 
 def read_host(name: str, domain: str) -> PortAddress | None:
-    """The port that a name of ours stands for; None: it does not say so itself."""
+    """Returns the port that a name of ours states; None if the name does not state one."""
     if not is_ours(name, domain):
         return None
     match = _LABEL.fullmatch(name.partition(".")[0])
@@ -52,7 +52,7 @@ def read_host(name: str, domain: str) -> PortAddress | None:
 
 
 def read_path(target: bytes) -> tuple[PortAddress, bytes, bytes] | None:
-    """The port that a path stands for, what comes before it, and what follows for the program inside."""
+    """Returns the port that a path states, the prefix before it, and the rest for the program inside."""
     match = _PATH.match(target)
     if match is None:
         return None
@@ -95,16 +95,16 @@ class Ports:
             store, clock, sandboxes, Minter(seal.derive("previews of ports")), self._present_port
         )
         self.passages = Passages(sandboxes, Waker(sandboxes, lambda: self.targets))
-        # Set by the edge that listens; None while none does.
+        # Set by the edge while it listens; None otherwise.
         self.where: Where | None = None
 
     async def by_name(self, name: str, domain: str) -> Target | None:
-        """What a host name stands for; None: nothing of ours. Raises NotFound."""
+        """Returns what a host name stands for, or None if it is not ours. Raises NotFound."""
         address = read_host(name, domain)
         return await self.targets.by_domain(name) if address is None else await self.by_address(address)
 
     async def by_address(self, address: PortAddress) -> Target:
-        """Raises NotFound."""
+        """Returns the port's target. Raises NotFound."""
         sandbox = await self._sandboxes.dependencies.repository.find(address.sandbox_id)
         if sandbox is None or sandbox.state in _GONE:
             raise NotFound(what="sandbox", id=address.sandbox_id)
@@ -114,20 +114,22 @@ class Ports:
         return closed if opened is None else replace(widened(closed, opened), is_public=True)
 
     async def for_caller(self, address: PortAddress, caller: Caller) -> Target:
-        """The port for somebody who signed. It wakes nothing: who can sign can also thaw. Raises NotFound."""
+        """Returns the target for a caller who signed. It wakes nothing, since such a caller can thaw the
+        sandbox. Raises NotFound.
+        """
         sandbox = await self._sandboxes.get(address.sandbox_id, caller)
         port = self._present_port(address.sandbox_id, address.port)
         return Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
 
     async def renewed(self, target: Target) -> Target:
-        """The same, should its port have become another (a redeploy)."""
+        """Returns the same target with its present port, which a redeploy may have changed."""
         return replace(target, port=self._present_port(target.sandbox_id, target.port))
 
     def _present_port(self, sandbox_id: str, port: int) -> int:
         return self.targets.present_port(sandbox_id, port)
 
     def url(self, preview: Preview, token: str | None = None) -> str | None:
-        """Where a preview is to be seen; None: this server has no proxy."""
+        """Returns the URL of a preview; None if this server has no proxy."""
         if self.where is None:
             return None
         host = host_of(PortAddress(preview.sandbox_id, preview.port), self.where.domain)
@@ -135,12 +137,12 @@ class Ports:
 
 
 def closed(address: PortAddress) -> Target:
-    """What a stranger meets at the address of no sandbox: the same as at a private port."""
+    """Returns the target for an address without a sandbox: to a stranger it looks like a private port."""
     return Target(address.sandbox_id, address.port, account="", is_public=False, wakes=False)
 
 
 def widened(target: Target, preview: Preview) -> Target:
-    """The target as whoever holds this preview may use it."""
+    """Returns the target as the holder of this preview may use it."""
     return replace(
         target, wakes=target.wakes or preview.wakes, hold_s=max(target.hold_s, float(preview.hold_s))
     )

@@ -1,11 +1,12 @@
-"""Preview links: making, listing, revoking, and asking whether one opens a port.
+"""Preview links: creating, listing and revoking them, and deciding whether one opens a port.
 
-Those of a sandbox are remembered once they were asked for: one server owns one database, and a page of a
-hundred pictures must not be a hundred reads. `version` changes with every write, for memories further up.
+The previews of a sandbox are cached once they were read: one server owns one database, and a page with a
+hundred pictures must not cause a hundred reads. `version` changes with every write, so that other caches can
+follow.
 
-A private port is opened without a key by tokens in links, and by the cookie that a browser gets for one.
-Both name a preview and carry a MAC over everything that the preview is for. They are no secret store: whether
-the preview still stands is looked up each time, so that a revoked one opens nothing.
+A private port is opened without a key by a token in a link, and by the cookie that a browser gets for it.
+Both name a preview and carry a MAC over everything that the preview is for. Whether the preview is still
+valid is looked up each time, so that a revoked one opens nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata
 
 MAX_STANDING = 64
-# Of those that are over, the newest are kept: whoever comes by an old link is told that it is.
+# The newest expired previews are kept, so that the visitor of an old link learns that it has expired.
 MAX_OVER = 64
 _REMEMBERED = 10_000
 _TOKEN = re.compile(r"(prv_[0-9a-hjkmnp-tv-z]{26})\.([A-Za-z0-9_-]{43})")
@@ -79,12 +80,12 @@ class Preview:
     port: int
     # Open to everyone, no token needed.
     is_public: bool
-    # Its link works once; whoever used it goes on by cookie.
+    # Its link works once; whoever used it continues with the cookie.
     is_one_time: bool
     wakes: bool
     hold_s: int
     created_at: datetime
-    # None: until revoked.
+    # None: valid until revoked.
     expires_at: datetime | None
     used_at: datetime | None = None
     revoked_at: datetime | None = None
@@ -106,7 +107,7 @@ class Previews:
         self._clock = clock
         self._sandboxes = sandboxes
         self._minter = minter
-        # Of a sandbox: where requests for a port go now. A preview is for whatever its port has become.
+        # Returns where requests for a port go now: a preview follows its port through redeploys.
         self._present_port = present_port
         self._known: OrderedDict[str, tuple[Preview, ...]] = OrderedDict()
         self.version = 0
@@ -123,7 +124,7 @@ class Previews:
         wakes: bool = True,
         hold_s: int = 10,
     ) -> tuple[Preview, str | None]:
-        """The preview and, unless it is public, the token that opens it."""
+        """Returns the preview and, unless it is public, the token that opens it."""
         sandbox = await self._sandboxes.get(sandbox_id, caller)
         now = self._clock.now()
         made = Preview(
@@ -156,13 +157,13 @@ class Previews:
         return made, None if is_public else self._minter.link_token(made)
 
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Preview]:
-        """Those that stand, newest first."""
+        """Returns the valid previews, newest first."""
         await self._sandboxes.get(sandbox_id, caller)
         now = self._clock.now()
         return [one for one in await self._of(sandbox_id) if one.stands(now)]
 
     async def revoke(self, sandbox_id: str, preview_id: str, caller: Caller) -> None:
-        """Revoked already is success."""
+        """Revokes it. One that is revoked already counts as success."""
         await self._sandboxes.get(sandbox_id, caller)
         now = self._clock.now()
 
@@ -178,14 +179,14 @@ class Previews:
         self._forget(sandbox_id)
 
     async def public_of(self, sandbox_id: str, port: int) -> Preview | None:
-        """What opens this port to everyone."""
+        """Returns the preview that opens this port to everyone."""
         now = self._clock.now()
         known = await self._of(sandbox_id)
         standing = (one for one in known if one.is_public and self._is_for(one, port))
         return next((one for one in standing if one.stands(now)), None)
 
     async def open_by_link(self, token: str, sandbox_id: str, port: int) -> tuple[Preview, str]:
-        """The preview that a link's token opens this port by, and a cookie to go on with.
+        """Returns the preview that a link's token opens this port with, and a cookie for further requests.
 
         Raises Unauthenticated.
         """
@@ -197,14 +198,14 @@ class Previews:
         return found, self._minter.cookie_token(found)
 
     async def open_by_cookie(self, token: str, sandbox_id: str, port: int) -> Preview:
-        """Raises Unauthenticated."""
+        """Returns the preview of a cookie. Raises Unauthenticated."""
         found = await self._find(token, sandbox_id, port)
         if not self._minter.is_cookie_token(token, found):
             raise _refused("unknown_token", "this cookie opens nothing here")
         return found
 
     async def demand(self, preview: Preview) -> None:
-        """Raises Unauthenticated if it was revoked or is over."""
+        """Raises Unauthenticated if the preview was revoked or has expired."""
         now = self._clock.now()
         known = await self._of(preview.sandbox_id)
         if not any(one.id == preview.id and one.stands(now) for one in known):
@@ -307,6 +308,6 @@ class Minter:
 
 
 def preview_id_of(token: str) -> str | None:
-    """The preview that a token claims to be for; None: it is no token."""
+    """Returns the preview that a token claims to be for; None if it is no token."""
     match = _TOKEN.fullmatch(token)
     return None if match is None else match[1]

@@ -1,9 +1,11 @@
-"""Where a request for a port goes: the seam between the reverse proxy and whoever gives ports a name.
+"""Targets are where requests for ports go. The protocol `Targets` separates the reverse proxy from whoever
+gives names to ports.
 
-The proxy knows sandboxes and ports. Names (a service's, a customer's own domain) are somebody else's to keep,
-so it asks for them here.
+The proxy knows sandboxes and ports. Names (a service's, a customer's own domain) are kept elsewhere, so it
+asks for them here.
 
-By the `Waker` a request for a sandbox that sleeps wakes it, once however many come, if its address says so.
+The `Waker` wakes a sleeping sandbox when a request comes, once for however many requests, if the target
+allows it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 
-# Those who come while a wake has just failed are told the same, without another try.
+# Requests that come right after a failed wake get the same error without another try.
 FAILED_FOR_S = 1.0
 _MOST_FAILED = 1000
 _AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
@@ -44,39 +46,45 @@ class Target:
 
 
 class Targets(Protocol):
-    """Who knows ports by name."""
+    """Knows ports by name."""
 
     async def by_domain(self, host: str) -> Target | None:
-        """What a host name without its port stands for: a customer's own domain, or `{service}.{domain}`."""
+        """Returns what a host name without its port stands for: a customer's own domain, or
+        `{service}.{domain}`.
+        """
         ...
 
     async def by_service(self, service_id: str) -> Target | None:
-        """What a service's id stands for."""
+        """Returns what a service's id stands for."""
         ...
 
     def present_port(self, sandbox_id: str, port: int) -> int:
-        """Where requests for this port go now: what listens on $PORT has another after a redeploy."""
+        """Returns where requests for this port go now: a program on $PORT has another one after a
+        redeploy.
+        """
         ...
 
     def proof_of(self, host: str) -> str | None:
-        """The token of a customer's own domain that leads here, for whoever looks at its proof again."""
+        """Returns the token of a customer's own domain that leads here, for checking its proof again."""
         ...
 
     async def woken(self, target: Target) -> None:
-        """A request has woken this target's sandbox: start again what has to run in it."""
+        """Called after a request has woken this target's sandbox, to start again what has to run in it."""
         ...
 
     def touched(self, sandbox_id: str) -> None:
-        """A request for this sandbox went through. Called on every request, so it must cost nothing."""
+        """Called when a request for this sandbox went through. Every request calls it, so it must cost
+        nothing.
+        """
         ...
 
 
-# Counts one wake by whoever asks. Raises TooManyRequests when that visitor, or this address, had its share.
+# Counts one wake. Raises TooManyRequests if this visitor or all together have used up their share.
 MayWake = Callable[[], None]
 
 
 class NoTargets:
-    """Nobody gives ports a name."""
+    """The targets of a platform where nobody gives names to ports."""
 
     async def by_domain(self, host: str) -> Target | None:
         del host
@@ -109,9 +117,9 @@ class Waker:
         self._failed: dict[str, tuple[float, SandboxerError]] = {}
 
     async def awake(self, target: Target, may_wake: MayWake | None = None) -> bool:
-        """Returns when it answers: True if it slept.
+        """Returns when the sandbox answers; True if it had been asleep.
 
-        Raises NotFound, Unavailable, TooManyRequests (`may_wake` said no), or why it cannot wake.
+        Raises NotFound, Unavailable, TooManyRequests (from `may_wake`), or the reason why it cannot wake.
         """
         if _is_awake(await self._find(target)):
             return False
@@ -124,7 +132,7 @@ class Waker:
                 return True
             until, error = self._failed.get(target.sandbox_id, (0.0, None))
             if error is not None and time.monotonic() < until:
-                # Without where it was raised before: each of them would hang on to all requests before it.
+                # Without its traceback, which would keep all requests before it in memory.
                 raise error.with_traceback(None)
             if may_wake is not None and target.wakes:
                 may_wake()

@@ -1,1 +1,1 @@
-"""Secrets: kept sealed for an account, injected into sandboxes and wiped from them."""
+"""Secrets are kept sealed for an account, injected into sandboxes and wiped from them."""

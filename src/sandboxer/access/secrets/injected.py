@@ -1,7 +1,8 @@
-"""What was injected where. Remembered sealed, so that starting a command reads no database.
+"""Remembers which secrets were injected where. They are kept sealed in memory, so that starting a command
+reads no database.
 
-Secrets as files inside are in memory (/dev/shm), never on the disk, which is kept and copied. /run is part of
-a sandbox's disk, so /run/secrets is a link into memory; a snapshot keeps the link alone.
+Secrets as files are kept in the sandbox's memory (/dev/shm), never on its disk, which is kept and copied.
+/run is part of the disk, so /run/secrets is a link into memory; a snapshot contains only the link.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from sandboxer.store.engine import Store
 
 _ALL = select(sandbox_secrets)
 FOLDER = "/run/secrets"
-# Where they really are: the only memory that every sandbox has mounted.
+# The real place of the files: the only memory that every sandbox has mounted.
 _MEMORY = "/dev/shm/secrets"
 _LINK_S = 10.0
-# A folder somebody made there is theirs: taken only if it is empty.
+# A folder that somebody made there is replaced only if it is empty.
 _MAKE_LINK = f"""
 [ "$(readlink {FOLDER})" = {_MEMORY} ] && exit 0
 mkdir -p /run && {{ [ ! -d {FOLDER} ] || [ -L {FOLDER} ] || rmdir {FOLDER}; }} && ln -sfn {_MEMORY} {FOLDER}
@@ -54,7 +55,7 @@ class InjectedSecrets:
         self._memory: dict[str, dict[str, Injected]] = {}
 
     async def load(self) -> None:
-        """Once, at start. What belonged to sandboxes that ended while nobody looked is dropped."""
+        """Loads everything once, at the start. Entries of sandboxes that ended meanwhile are dropped."""
         rows = await self._store.read(lambda conn: [_injected(row) for row in conn.execute(_ALL)])
         for row in rows:
             self._memory.setdefault(row.sandbox_id, {})[row.name] = row
@@ -68,7 +69,7 @@ class InjectedSecrets:
         return self._seal.open(one.sealed, context=_context(one.sandbox_id, one.name))
 
     def sealed(self, sandbox_id: str, values: Mapping[str, bytes], **how: Any) -> list[Injected]:
-        """As rows to write; `how` says env, file and when."""
+        """Returns rows to write; `how` says env, file and when."""
         return [
             Injected(
                 sandbox_id=sandbox_id,
@@ -105,7 +106,7 @@ class InjectedSecrets:
         return bool(self._memory.get(sandbox_id))
 
     async def drop(self, sandbox_ids: Iterable[str]) -> None:
-        """All of these sandboxes': they are gone."""
+        """Drops all secrets of sandboxes that are gone."""
         gone = list(sandbox_ids)
         if gone:
             dropped = delete(sandbox_secrets).where(_t.sandbox_id.in_(gone))
@@ -134,7 +135,7 @@ def _row(one: Injected) -> dict[str, object]:
 def _tell(
     conn: Connection, sandbox_id: str, kind: str, names: Sequence[str], actor: str, at: datetime
 ) -> None:
-    """Names only: what is told is read by many and kept for long."""
+    """Records an event with names only, since events are read by many and kept for long."""
     data = {"names": list(names)}
     record(conn, subject=sandbox_id, kind=kind, actor=actor, reason="asked", at=at, data=data)
 
@@ -144,7 +145,9 @@ def _context(sandbox_id: str, name: str) -> str:
 
 
 async def place(guest: Guest, values: Mapping[str, bytes]) -> None:
-    """Each a file of its own, read by root inside only. Raises Conflict if /run/secrets is something else."""
+    """Writes each secret to a file of its own, readable only by root inside. Raises Conflict if /run/secrets
+    is something else.
+    """
     await guest.files.mkdir(_MEMORY, mode=0o700)
     for name, data in values.items():
         await guest.files.write(f"{_MEMORY}/{name}", _whole(data), mode=0o400)
@@ -153,7 +156,7 @@ async def place(guest: Guest, values: Mapping[str, bytes]) -> None:
 
 
 async def unplace(guest: Guest, names: Iterable[str]) -> None:
-    """Not there is success."""
+    """Removes the files. Missing ones count as success."""
     for name in names:
         try:
             await guest.files.remove(f"{_MEMORY}/{name}")
@@ -170,7 +173,7 @@ async def _is_linked(guest: Guest) -> bool:
 
 
 async def _link(guest: Guest) -> None:
-    """By a command: the supervisor makes no links."""
+    """Makes the link with a command, since the supervisor cannot make links."""
     command = Command(argv=("/bin/sh", "-c", _MAKE_LINK), env={"PATH": "/usr/bin:/bin"}, keep=False)
     code = -1
     try:

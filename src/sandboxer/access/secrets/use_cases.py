@@ -1,10 +1,10 @@
-"""Secrets for sandboxes: injected and wiped while everything inside goes on running.
+"""Secrets of sandboxes: injected and wiped while everything inside goes on running.
 
-Commands find them in their environment from the injection on; a process that has them already keeps them:
-no system can take a variable back. Files lie in memory and are placed again whenever processes begin anew.
+New commands find injected secrets in their environment. A process that has one already keeps it, because no
+system can take a variable back. Files lie in memory and are placed again whenever processes start anew.
 
-`open_secrets` opens them with what was injected before, gives it to sandboxes as they start, and drops what
-ended ones had.
+`open_secrets` loads what was injected before, gives it to sandboxes as they start, and drops what ended ones
+had.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """What to inject, and how: as variables, as files, or both."""
+    """What to inject and how: as variables, as files, or both."""
 
-    # Of the caller's account.
+    # Names of secrets in the caller's account.
     names: Sequence[str] = ()
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     as_env: bool = True
@@ -50,7 +50,7 @@ class Injection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiped:
     names: Sequence[str]
-    # Processes that were started while it was there and run still: they may have it in their environment.
+    # Processes that were started while it was injected and still run; they may have it in their environment.
     may_still_hold: Sequence[str]
 
 
@@ -64,7 +64,9 @@ class Secrets:
         self.vault = vault
 
     async def inject(self, sandbox_id: str, caller: Caller, wanted: Injection) -> Sequence[Injected]:
-        """All it has then. Raises NotFound, IllegalTransition, InvalidRequest, TooLarge, Conflict."""
+        """Injects secrets and returns all that the sandbox has then. Raises NotFound, IllegalTransition,
+        InvalidRequest, TooLarge, Conflict.
+        """
         await self._sandboxes.get(sandbox_id, caller)
         values = await self._values(caller, wanted)
 
@@ -91,7 +93,7 @@ class Secrets:
         return self._repository.of(sandbox_id)
 
     async def wipe(self, sandbox_id: str, caller: Caller, name: str | None = None) -> Wiped:
-        """All of them, or the one. Raises NotFound for one it does not have."""
+        """Wipes all secrets of a sandbox, or one. Raises NotFound for one it does not have."""
         await self._sandboxes.get(sandbox_id, caller)
 
         async def act() -> Wiped:
@@ -137,7 +139,9 @@ class Secrets:
     # -- steps
 
     async def _add_refs(self, sandbox: Sandbox) -> None:
-        """What the profile asks for, as the account has it now; only while the sandbox is being made."""
+        """Adds the secrets that the profile asks for, with the account's present values; only while the
+        sandbox is being made.
+        """
         profile = self._sandboxes.dependencies.profiles.find(sandbox.profile)
         if sandbox.state is not State.PROVISIONING or profile is None or not profile.setup.secret_refs:
             return
@@ -162,7 +166,7 @@ class Secrets:
     async def _put(
         self, sandbox: Sandbox, rows: Sequence[Injected], before: Sequence[Injected], caller: Caller
     ) -> None:
-        """The repository first: what is inside is always recorded, and can so be wiped."""
+        """Writes the record first, so that whatever is inside is recorded and can be wiped."""
         now, actor = self._clock.now(), caller.public_key
         await self._repository.put(sandbox.id, rows, actor=actor, at=now)
         if sandbox.state not in LIVE:
@@ -215,7 +219,7 @@ def _check_state(sandbox: Sandbox, wanted: Injection) -> None:
 async def open_secrets(
     sandboxes: SandboxUseCases, store: Store, clock: Clock, seal: Seal, *, is_charged: bool
 ) -> AsyncIterator[Secrets]:
-    """Before anything that starts processes in sandboxes."""
+    """Opens the package. This must happen before anything starts processes in sandboxes."""
     repository = InjectedSecrets(store, seal)
     await repository.load()
     secrets = Secrets(sandboxes, clock, Vault(store, clock, seal, is_charged=is_charged), repository)

@@ -1,6 +1,6 @@
-"""An account's named secrets: put, listed by name, removed, and opened for whoever acts on its behalf.
+"""An account's named secrets: stored, listed by name, removed, and opened for whoever acts on its behalf.
 
-What a secret may be called and how large it may be is checked by plain functions. Values are stored sealed.
+Plain functions check names and sizes. Values are stored sealed.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata
 
-# A name is a variable and a file name at once.
+# A name serves both as a variable and as a file name.
 NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 MAX_VALUE_BYTES = 64 * 1024
 MAX_OF_ACCOUNT = 256
 MAX_IN_SANDBOX = 64
-# All of a sandbox's together: an environment has to fit into one execve beside everything else.
+# The most that all secrets of a sandbox may have together: an environment has to fit into one execve.
 MAX_IN_SANDBOX_BYTES = 512 * 1024
 _NAME = re.compile(NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretInfo:
-    """All that is ever told of a secret."""
+    """All that is ever shown of a secret."""
 
     name: str
     size_bytes: int
@@ -65,7 +65,7 @@ secrets = Table(
     Column("updated_at", UtcDateTime, nullable=False),
 )
 _t = secrets.c
-# Copies, so that a file inside and the environment always agree; a rotated secret is injected again.
+# Copies, so that a file and the environment always agree; a rotated secret is injected again.
 sandbox_secrets = Table(
     "sandbox_secrets",
     metadata,
@@ -81,14 +81,18 @@ sandbox_secrets = Table(
 
 class Vault:
     def __init__(self, store: Store, clock: Clock, seal: Seal, *, is_charged: bool = False) -> None:
-        """`is_charged`: people pay here, so whoever has not yet keeps little."""
+        """`is_charged` means that accounts pay on this platform, so an account that has not paid keeps
+        little.
+        """
         self._is_charged = is_charged
         self._store = store
         self._clock = clock
         self._seal = seal
 
     async def put(self, name: str, value: str, caller: Caller) -> SecretInfo:
-        """New, or in place of the one of this name. Raises Conflict, or InsufficientCredit, for too many."""
+        """Stores a secret, or replaces the one of this name. Raises Conflict, or InsufficientCredit, for too
+        many.
+        """
         check_name(name)
         data = check_value(name, value)
         account, now = caller.account, self._clock.now()
@@ -115,18 +119,18 @@ class Vault:
         return await self._store.write(write)
 
     async def list(self, caller: Caller) -> Sequence[SecretInfo]:
-        """By name."""
+        """Returns the secrets by name."""
         return await self._store.read(lambda conn: _load(conn, caller.account, None))
 
     async def get(self, name: str, caller: Caller) -> SecretInfo:
-        """Raises NotFound."""
+        """Returns one secret's description. Raises NotFound."""
         found = await self._store.read(lambda conn: _load(conn, caller.account, [name]))
         if not found:
             raise NotFound(what="secret", id=name)
         return found[0]
 
     async def remove(self, name: str, caller: Caller) -> None:
-        """What was injected of it stays where it is until wiped there. Raises NotFound."""
+        """Removes a secret. Injected copies stay until they are wiped. Raises NotFound."""
         now = self._clock.now()
 
         def write(conn: Connection) -> None:
@@ -138,11 +142,11 @@ class Vault:
         await self._store.write(write)
 
     async def value_of(self, account: str, name: str) -> str | None:
-        """For use outside every sandbox (egress); None: there is no such secret."""
+        """Returns the value for use outside every sandbox (egress); None if there is no such secret."""
         return (await self.values_of(account, [name])).get(name)
 
     async def values_of(self, account: str, names: Iterable[str]) -> dict[str, str]:
-        """Those there are of these names."""
+        """Returns the values of those names that exist."""
         wanted = list(names)
         query = select(_t.name, _t.sealed).where(_t.account == account, _t.name.in_(wanted))
         rows = await self._store.read(lambda conn: list(conn.execute(query)))
@@ -152,7 +156,7 @@ class Vault:
         }
 
     async def demand(self, account: str, names: Iterable[str]) -> dict[str, str]:
-        """All of these. Raises NotFound for the first that is missing."""
+        """Returns the values of all these names. Raises NotFound for the first that is missing."""
         wanted = list(names)
         found = await self.values_of(account, wanted)
         for name in wanted:
@@ -169,7 +173,7 @@ def _load(conn: Connection, account: str, names: list[str] | None) -> list[Secre
 
 
 def _others(conn: Connection, account: str, name: str) -> tuple[int, int]:
-    """How many it has beside this one, and how large they are together."""
+    """Returns how many secrets it has beside this one, and how large they are together."""
     query = select(func.count(), func.coalesce(func.sum(_t.size_bytes), 0))
     count, size = conn.execute(query.where(_t.account == account, _t.name != name)).one()
     return int(count), int(size)
@@ -205,7 +209,7 @@ def check_name(name: str) -> None:
 
 
 def check_value(name: str, value: str) -> bytes:
-    """Its bytes. The errors name the secret and never show it."""
+    """Returns the bytes of the value. Errors name the secret and never show it."""
     try:
         data = value.encode()
     except UnicodeEncodeError:
@@ -220,7 +224,7 @@ def check_value(name: str, value: str) -> bytes:
 
 
 def check_sum(sizes: Iterable[int]) -> None:
-    """May a sandbox hold secrets of these sizes?"""
+    """Raises an error if a sandbox may not hold secrets of these sizes together."""
     held = list(sizes)
     if len(held) > MAX_IN_SANDBOX:
         raise Conflict(why=f"a sandbox holds at most {MAX_IN_SANDBOX} secrets", hint="Wipe what is not used.")

@@ -1,1 +1,1 @@
-"""SSH: keys provisioned and revoked, and the decisions of the gateway that takes them."""
+"""SSH: the keys that open sandboxes, and the limits of the gateway that accepts them."""

@@ -1,9 +1,9 @@
-"""Public keys that open sandboxes: added, listed, revoked, and asked for at the gateway.
+"""Public keys that open sandboxes: added, listed, revoked, and looked up by the gateway.
 
-All that stand are in memory: whoever knocks without a key costs no database access.
+All valid keys are in memory, so that a stranger's attempt costs no database access.
 
-`read_public_key` reads one as `ssh-keygen` writes it; what we do not fully understand is refused. `Ssh` is
-what the edges hold: the keys, and where the gateway listens, if it does.
+`read_public_key` reads a key as `ssh-keygen` writes it; anything that is not fully understood is refused.
+`Ssh` is what the edges hold: the keys, and where the gateway listens, if it does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_OF_ACCOUNT = 100
 _GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 MAX_LINE = 16 * 1024
 MIN_RSA_BITS = 2048
-# No DSA: broken, and refused by every current client.
+# DSA is missing because it is broken, and every current client refuses it.
 ALGORITHMS = frozenset(
     {
         "ssh-ed25519",
@@ -47,20 +47,20 @@ ALGORITHMS = frozenset(
         "sk-ecdsa-sha2-nistp256@openssh.com",
     }
 )
-# In the state folder; whoever restores a backup keeps it, or every client would see another host.
+# Kept in the state folder and in backups; with another key, every client would see another host.
 HOST_KEY_FILE = "ssh_host_ed25519_key"
 ssh_keys = Table(
     "ssh_keys",
     metadata,
     Column("id", Text, primary_key=True),
     Column("account", Text, nullable=False),
-    # Who added it: its rights are this caller's, for as long as that one has them.
+    # The caller who added it. The key has this caller's rights, as long as the caller has them.
     Column("created_by", Text, nullable=False),
     Column("name", Text, nullable=False),
-    # None: every sandbox of the account.
+    # None: it opens every sandbox of the account.
     Column("sandbox_id", Text),
     Column("algorithm", Text, nullable=False),
-    # As in authorized_keys, without the comment.
+    # The key as in authorized_keys, without the comment.
     Column("public_key", Text, nullable=False),
     # SHA256:…, as ssh-keygen prints it.
     Column("fingerprint", Text, nullable=False),
@@ -91,7 +91,9 @@ class SshKey:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def caller(self) -> Caller:
-        """Whoever comes by this key acts as who added it, in that account's sandboxes only."""
+        """Returns the caller of connections with this key: the one who added it, limited to that account's
+        sandboxes.
+        """
         return Caller(public_key=self.created_by, account=self.account)
 
 
@@ -116,7 +118,7 @@ class Gateway:
 @dataclass(slots=True)
 class Ssh:
     keys: SshKeys
-    # Set by the edge that listens; None while none does.
+    # Set by the edge while it listens; None otherwise.
     gateway: Gateway | None = field(default=None)
 
 
@@ -129,7 +131,7 @@ class SshKeys:
         self._by_fingerprint: dict[str, list[SshKey]] = {}
 
     async def load(self) -> None:
-        """Once, at start."""
+        """Loads all keys once, at the start."""
         query = select(ssh_keys).where(_t.revoked_at.is_(None))
         for row in await self._store.read(lambda conn: list(conn.execute(query))):
             self._remember(_key(row))
@@ -143,7 +145,9 @@ class SshKeys:
         sandbox_id: str | None = None,
         ttl: timedelta | None = None,
     ) -> SshKey:
-        """For one sandbox, or all the account has and will have. Raises InvalidRequest, NotFound."""
+        """Adds a key for one sandbox, or for all that the account has and will have. Raises InvalidRequest,
+        NotFound.
+        """
         read = read_public_key(public_key)
         account = caller.account
         if sandbox_id is not None:
@@ -176,13 +180,13 @@ class SshKeys:
         return made
 
     async def list(self, caller: Caller) -> Sequence[SshKey]:
-        """Those that stand, newest first."""
+        """Returns the valid keys, newest first."""
         now = self._clock.now()
         mine = [key for key in self._by_id.values() if key.account == caller.account and key.stands(now)]
         return sorted(mine, key=lambda key: (key.created_at, key.id), reverse=True)
 
     async def revoke(self, key_id: str, caller: Caller) -> None:
-        """Open connections end within a second. Raises NotFound."""
+        """Revokes a key; its open connections end within a second. Raises NotFound."""
         known = self._by_id.get(key_id)
         if known is None or known.account != caller.account:
             raise NotFound(what="ssh key", id=key_id)
@@ -196,7 +200,9 @@ class SshKeys:
         self._forget(known)
 
     def opening(self, sandbox_id: str, fingerprint: str) -> SshKey | None:
-        """The key that opens this sandbox. A sandbox that is not there and one of others look the same."""
+        """Returns the key that opens this sandbox. A sandbox that does not exist and one of somebody else
+        look the same.
+        """
         now = self._clock.now()
         for key in self._by_fingerprint.get(fingerprint, ()):
             if key.stands(now) and key.sandbox_id in (None, sandbox_id):
@@ -206,7 +212,7 @@ class SshKeys:
         return None
 
     def why_shut(self, key: SshKey, sandbox_id: str) -> str | None:
-        """Why it does not open any more what it opened; None: it does."""
+        """Returns why a key no longer opens what it opened, or None if it still does."""
         known = self._by_id.get(key.id)
         if known is None:
             return "the SSH key was revoked"
@@ -217,7 +223,7 @@ class SshKeys:
         return None
 
     async def tell_of(self, key: SshKey, sandbox_id: str, address: str) -> None:
-        """Somebody came in."""
+        """Records that somebody logged in."""
         now = self._clock.now()
         data = {"ssh_key": key.id, "fingerprint": key.fingerprint, "address": address}
 
@@ -270,7 +276,7 @@ def _tell(conn: Connection, key: SshKey, kind: str, actor: str, now: datetime) -
 
 
 def read_public_key(line: str) -> PublicKey:
-    """Raises InvalidRequest; a private key is named as such, and never repeated."""
+    """Reads a public key. Raises InvalidRequest; a private key is recognised and never repeated."""
     line = line.strip()
     if "PRIVATE KEY" in line:
         raise _wrong("this is a private key: keep it, and give the .pub beside it")
@@ -289,7 +295,7 @@ def read_public_key(line: str) -> PublicKey:
 
 
 def fingerprint_of(blob: bytes) -> str:
-    """As ssh-keygen -l prints it."""
+    """Returns the fingerprint as `ssh-keygen -l` prints it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 

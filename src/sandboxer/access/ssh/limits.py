@@ -1,4 +1,6 @@
-"""How many may knock and be inside at once, and how fast files may be asked about by SFTP. Pure counting."""
+"""Limits of the SSH gateway: how many connections may be open at once, and how fast SFTP may ask about files.
+Pure counting.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +10,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    # Connections that have not said who they are yet.
+    # Connections that have not logged in yet.
     unknown: int = 100
     unknown_per_address: int = 20
     per_address: int = 100
     per_sandbox: int = 32
     per_account: int = 128
-    # How long one may take to say who it is.
+    # How long a login may take.
     login_s: float = 20
-    # Keys one connection may offer; every refusal counts for its address too.
+    # How many keys one connection may offer; every refusal counts for its address too.
     offers: int = 8
     refusals_per_minute: int = 120
     # Shells, commands, transfers and forwards of one connection at once.
     channels: int = 64
-    # Each may hold a window of bytes that nobody takes yet.
+    # Each channel may hold a window of unread bytes.
     channels_per_account: int = 256
     window_bytes: int = 1024 * 1024
-    # Answers that wait for a client that does not read them.
+    # Bytes of answers that may wait for a client that does not read.
     unread_bytes: int = 16 * 1024 * 1024
 
 
@@ -67,7 +69,7 @@ class Crowd:
         self.accounts[account] += 1
 
     def left(self, address: str, inside: tuple[str, str] | None) -> None:
-        """`inside`: the sandbox it was in, and whose; None for one that never entered."""
+        """Counts the end of a connection. `inside` is its sandbox and account; None if it never logged in."""
         _less(self.addresses, address)
         if inside is None:
             _less(self.unknown, address)
@@ -76,7 +78,7 @@ class Crowd:
             _less(self.accounts, inside[1])
 
     def may_open(self, account: str, has_open: int) -> bool:
-        """One more channel, for a connection that has so many?"""
+        """Tells whether a connection with this many open channels may open another."""
         return has_open < self.bounds.channels and self.channels[account] < self.bounds.channels_per_account
 
     def opened(self, account: str) -> None:
@@ -105,7 +107,7 @@ def _less(counter: Counter[str], key: str) -> None:
 
 STEPS_PER_S = 500.0
 BURST = 2000.0
-# A program started inside for what the supervisor has no word for.
+# The cost of starting a program inside, for what the supervisor cannot do.
 PROGRAM = 4.0
 
 
@@ -122,7 +124,7 @@ class RateLimit:
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
 
     def wait_for(self, account: str, cost: float, now: float) -> float:
-        """Takes it, and says how many seconds to wait before acting."""
+        """Spends the cost and returns how many seconds to wait before acting."""
         bucket = self._buckets.setdefault(account, _Bucket(self.burst, now))
         bucket.left = min(self.burst, bucket.left + (now - bucket.at) * self.per_second) - cost
         bucket.at = now

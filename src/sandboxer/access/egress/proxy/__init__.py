@@ -1,1 +1,1 @@
-"""The data plane: one connection from inside, one to the world, and what must hold between them."""
+"""The data plane of egress: one connection from inside, one to the outside, and the rules between them."""

@@ -1,6 +1,6 @@
-"""One connection from inside, first byte to last: what is asked, whether it may be, and the way there.
+"""Serves one connection from inside: what it asks for, whether that is allowed, and the connection to it.
 
-It may carry many requests; each is judged by itself, and the first that is refused is the last.
+It may carry many requests. Each is decided by itself, and the first that is refused is the last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sandboxer.kernel.tasks import TaskOwner, own_tasks
 
 LINGER_S = 20.0
 _PLAIN_WAY = "Ask for http:// URLs without CONNECT, as programs do that are told of an HTTP proxy."
-# Asked for again by a new connection if the one that was kept has just hung up.
+# Methods that are repeated on a new connection if a kept one was just closed by the server.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -76,7 +76,9 @@ class EgressConnection:
         return self._ask
 
     def end(self, deny: Deny) -> None:
-        """Not allowed any more: told if nothing was said yet, else broken off."""
+        """Ends it because it is no longer allowed: with a message if nothing was sent yet, otherwise
+        abruptly.
+        """
         if self._ended is not None:
             return
         self._ended = deny
@@ -90,11 +92,11 @@ class EgressConnection:
             self._upstream.abort()
 
     def leave(self) -> None:
-        """It rests between two requests, and others wait for its place."""
+        """Closes it while it is idle, because others wait for its place."""
         self._client.close()
 
     async def run(self) -> None:
-        """Returns when it is over. Raises nothing for what others do."""
+        """Returns when the connection is over. Raises nothing for what others do."""
         try:
             await self._serve()
         except Refused as error:
@@ -118,11 +120,11 @@ class EgressConnection:
                 self._upstream.abort()
             self._client.close()
             if self._client.has_unsent:
-                # Whoever does not take the last words is not waited for.
+                # A client that does not read the last bytes is not waited for.
                 asyncio.get_running_loop().call_later(LINGER_S, self._client.abort)
 
     def _say(self, answer: bytes) -> None:
-        """In the middle of an answer or of a tunnel there is nothing more to say."""
+        """Sends a message, unless an answer or a tunnel is in progress."""
         if self._client.said == 0:
             self._client.write(answer)
 
@@ -148,11 +150,11 @@ class EgressConnection:
             is_first = False
 
     async def _rest(self) -> bool:
-        """Is there another request by this connection?"""
+        """Waits for the next request on this connection; tells whether one came."""
         client = self._client
         self._ask, self._said = None, ""
         if client.is_full:
-            # No further answer for whoever does not read those it got.
+            # A client that does not read its answers gets no further one.
             async with asyncio.timeout(self._means.patience.idle_s):
                 await client.drained()
         client.said = 0
@@ -165,7 +167,7 @@ class EgressConnection:
     # ---- messages ----
 
     async def _request(self, head: ForwardHead, ask: Ask, secrets: bytes) -> bool:
-        """Says whether another one may follow."""
+        """Serves one request; tells whether another one may follow."""
         self._ask = ask
         outlet, client = self._outlet, self._client
         verdict = outlet.decide(ask)
@@ -194,7 +196,7 @@ class EgressConnection:
         return ended.client and self._ended is None
 
     async def _open(self, connected: Ask) -> None:
-        """TLS ends here, and begins anew outside: each request is asked about by itself."""
+        """Terminates TLS here and opens it anew outside, so that each request can be decided by itself."""
         client, outlet = self._client, self._outlet
         await shake_hands(outlet, client, connected, self._means)
         client.said = 0
@@ -237,7 +239,7 @@ class EgressConnection:
         await join(client, upstream, self._means.patience.idle_s)
 
     async def _check_hello(self) -> None:
-        """TLS says to whom it wants to speak: another than the rules were asked about is refused."""
+        """Refuses TLS whose server name differs from the name that the rules were asked about."""
         heard: bytes = b""
 
         def enough(data: bytes) -> bool:
@@ -271,7 +273,7 @@ class EgressConnection:
         return f"Host: {ask.host}{port}\r\n".encode()
 
     async def _dial(self, ask: Ask, *, is_whole: bool = False) -> Wire:
-        """`is_whole`: TLS, if it is any, is the program's own."""
+        """Connects. `is_whole` means that any TLS is the program's own."""
         outlet = self._outlet
         await outlet.turn()
         upstream = await self._means.dialer.dial(
@@ -290,14 +292,14 @@ class EgressConnection:
 
 
 log = logging.getLogger(__name__)
-# Between two tries to listen again at a sandbox that is there and does not answer.
+# The pause before listening again at a sandbox that exists and does not answer.
 _AGAIN_S = (0.05, 0.2, 1.0, 5.0)
 
 
 async def relay_calls(
     outlet: Outlet, first: Relay, again: Callable[[], Awaitable[Relay | None]], means: Means
 ) -> None:
-    """Until it is cancelled, or `again` says that there is nobody to listen to any more."""
+    """Relays connections until it is cancelled, or until `again` says that the sandbox is gone."""
     relay: Relay | None = first
     failures = 0
     async with own_tasks() as tasks:
@@ -323,7 +325,7 @@ async def relay_calls(
 
 
 async def _take(outlet: Outlet, relay: Relay, means: Means, tasks: TaskOwner) -> None:
-    """Calls beyond what may be open at once wait inside."""
+    """Accepts connections. Those beyond the limit wait inside."""
     running: set[asyncio.Task[None]] = set()
     while True:
         while len(running) >= outlet.rules.limits.connections:
@@ -344,7 +346,7 @@ async def _carry(outlet: Outlet, relay: Relay, call: int, means: Means) -> None:
     try:
         await EgressConnection(outlet, client, means).run()
     except Exception:
-        # Whatever one connection meets must not end the others.
+        # A failure of one connection must not end the others.
         log.exception("a connection of %s failed", outlet.sandbox_id)
 
 

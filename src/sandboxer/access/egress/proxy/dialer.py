@@ -1,7 +1,4 @@
-"""From a name to a connection: resolved, judged, and made to the very address that was judged.
-
-`Means` are what every connection from inside works with.
-"""
+"""Connects to a name: it is resolved, judged, and dialled at exactly the address that was judged."""
 
 from __future__ import annotations
 
@@ -49,13 +46,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    # For a whole head, or the first words of TLS.
+    # Time for a whole head, or for the first message of TLS.
     head_s: float = 20.0
-    # For an upstream's answer to begin.
+    # Time for an upstream's answer to begin.
     answer_s: float = 120.0
-    # Without a byte of a body, or either way of a tunnel.
+    # Time without a byte of a body, or in either direction of a tunnel.
     idle_s: float = 600.0
-    # For the next request by the same connection.
+    # Time for the next request on the same connection.
     next_s: float = 60.0
 
 
@@ -68,7 +65,7 @@ class Means:
 
 
 class SystemResolver:
-    """The host's own; a name is asked for again after a few seconds. Its answers are judged every time."""
+    """The host's own resolver. Its answers are cached for a few seconds and judged every time."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
@@ -93,7 +90,7 @@ class Dialer:
     def __init__(
         self, resolver: Resolver, *, connect_s: float = CONNECT_S, never: Sequence[Network] = ()
     ) -> None:
-        """`never`: networks that are no part of the world, whatever the rules say."""
+        """`never` are networks that cannot be reached, whatever the rules say."""
         self._resolver = resolver
         self._judge = DialJudge(never=never)
         self._connect_s = connect_s
@@ -109,7 +106,7 @@ class Dialer:
         owner: str,
         is_tls: bool = False,
     ) -> Wire:
-        """For the sandbox `whose`. Raises Refused, Unreachable."""
+        """Connects for the sandbox `whose`. Raises Refused, Unreachable."""
         addresses = await self._judged(host, owner)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")

@@ -1,9 +1,10 @@
-"""One request and its answer between a program inside and the world: both read strictly, both written anew.
+"""One request and its answer between a program inside and the outside: both are read strictly and written
+anew.
 
-Neither side's framing reaches the other: what is beyond a body belongs to the next request, which is judged
-by itself, or to nobody. Bodies go through by callbacks, without a task or a copy.
+Neither side's framing reaches the other: what comes after a body belongs to the next request, which is
+decided by itself, or to nobody. Bodies pass through by callbacks, without a task or a copy.
 
-What the proxy itself says to a program inside are messages that name the rule and how to ask for another.
+The proxy's own messages to a program inside name the rule, and how to ask for another one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sandboxer.access.http1.heads import AnswerHead, BadHead, ForwardHead, read_
 
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BODILESS = frozenset({204, 304})
-# Answers before the answer.
+# Interim answers before the final one.
 _INTERIM = 8
 _UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -43,15 +44,15 @@ class Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    # For an answer to begin.
+    # Time for an answer to begin.
     answer_s: float
-    # Without a byte of its body.
+    # Time without a byte of its body.
     idle_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What may be used again."""
+    """Says which of the two connections may be used again."""
 
     client: bool
     upstream: bool
@@ -73,7 +74,7 @@ def is_agreed(key: bytes | None, answer_lines: Sequence[bytes]) -> bool:
 
 
 def _only(lines: Sequence[bytes], name: bytes) -> bytes | None:
-    """Its value, if it is there exactly once."""
+    """Returns the header's value if it occurs exactly once."""
     found = [
         value.strip() for key, _, value in (line.partition(b":") for line in lines) if key.lower() == name
     ]
@@ -89,8 +90,9 @@ async def exchange(
     *,
     is_kept: bool = False,
 ) -> Ended:
-    """Returns when the answer has been passed on. `is_kept`: it was used before. Raises BadAnswer, BadHead,
-    Stale, Gone."""
+    """Returns when the answer was passed on. `is_kept` means that the connection was used before. Raises
+    BadAnswer, BadHead, Stale, Gone.
+    """
     client.tied = upstream
     upstream.write(_request(head, own_lines))
     if head.length is None:
@@ -148,7 +150,7 @@ async def _pass_answer(
 ) -> Ended:
     parts = [answer.line, *answer.lines]
     body = _framing(head, answer, parts)
-    # An answer that came before the whole request leaves bytes that nobody will read.
+    # An answer that came before the request was complete leaves bytes that nobody will read.
     keeps = head.keeps_alive and client.is_over and not isinstance(body, Endless)
     parts.append(b"\r\n" if keeps else b"Connection: close\r\n\r\n")
     if body is None:
@@ -166,7 +168,7 @@ async def _pass_answer(
 
 
 def _framing(head: ForwardHead, answer: AnswerHead, parts: list[bytes]) -> Body | None:
-    """How the body goes on, said in `parts`; None: there is none."""
+    """Returns how the body is framed, and adds the header to `parts`; None if there is no body."""
     if head.method == "HEAD" or answer.status in _BODILESS:
         if answer.is_chunked:
             parts.append(b"Transfer-Encoding: chunked\r\n")
@@ -175,7 +177,7 @@ def _framing(head: ForwardHead, answer: AnswerHead, parts: list[bytes]) -> Body 
         return None
     if answer.is_chunked:
         if not head.is_1_1:
-            # It has never heard of chunks; the end of the connection ends the body.
+            # An HTTP/1.0 client does not know chunks; the end of the connection ends the body.
             return Chunks()
         parts.append(b"Transfer-Encoding: chunked\r\n")
         return Rechunked()
@@ -186,7 +188,7 @@ def _framing(head: ForwardHead, answer: AnswerHead, parts: list[bytes]) -> Body 
 
 
 async def _until_over(upstream: Wire, idle_s: float) -> None:
-    """Until the body has come, or nothing of it for long."""
+    """Waits until the body has come, or nothing of it came for too long."""
     tied = upstream.heard
     while True:
         _, waiting = await asyncio.wait((upstream.when_over(),), timeout=idle_s)
@@ -201,7 +203,7 @@ async def _switch(client: Wire, upstream: Wire, head: ForwardHead, answer: Answe
 
 
 async def join(client: Wire, upstream: Wire, idle_s: float) -> None:
-    """One tunnel of two wires: until both ways are over, or nothing moved for long."""
+    """Connects two wires to a tunnel until both directions are closed, or nothing moved for too long."""
     client.pipe(upstream)
     upstream.pipe(client)
     while True:
@@ -214,7 +216,7 @@ async def join(client: Wire, upstream: Wire, idle_s: float) -> None:
 
 
 def problem(status: int, code: str, detail: str, next_step: str, **facts: object) -> bytes:
-    """Closes the connection: what is left of a refused request is not worth reading."""
+    """Returns an answer that closes the connection: the rest of a refused request is not worth reading."""
     members = {
         **facts,
         "type": _PREFIX + code,

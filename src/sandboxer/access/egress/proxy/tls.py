@@ -1,6 +1,6 @@
 """TLS that ends at the proxy: the handshake with the program inside, and the headers that carry secrets.
 
-`server_name` reads the name in the first words of TLS without opening anything. Every byte is hostile.
+`server_name` reads the name in the first message of TLS without opening anything. Every byte is untrusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandboxer.access.egress.proxy.exchange import ESTABLISHED
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.heads import BadHead
 
-# Headers by which servers and frameworks read another method or path than the request line's.
+# Headers that make servers and frameworks act on another method or path than the request line says.
 _OVERRIDES = frozenset(
     {
         b"x-forwarded-uri",
@@ -29,10 +29,10 @@ _OVERRIDES = frozenset(
         b"x-rewrite-url",
     }
 )
-# A hello is one message over one or a few records; with post-quantum keys 2 KiB, never near this.
+# A hello is one message in a few records; with post-quantum keys it has 2 KiB, far below this.
 MAX_HELLO = 16 * 1024
 _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
-# Fatal: access denied. What a client is told that got this far.
+# A fatal alert, access denied, for a client that got this far.
 ALERT_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
@@ -41,7 +41,7 @@ class NotTls(Exception):
 
 
 def override_of(lines: list[bytes]) -> str | None:
-    """The first header that may change what the request asks for; CGI reads `_` as `-`."""
+    """Returns the first header that may change what the request asks for; CGI reads `_` as `-`."""
     for line in lines:
         name = line.partition(b":")[0]
         if name.lower().replace(b"_", b"-") in _OVERRIDES:
@@ -50,7 +50,7 @@ def override_of(lines: list[bytes]) -> str | None:
 
 
 async def shake_hands(outlet: Outlet, client: Wire, ask: Ask, means: Means) -> None:
-    """Raises BadHead, Gone."""
+    """Performs the handshake. Raises BadHead, Gone."""
     authority = outlet.authority
     if authority is None or client.has_early_bytes:
         raise BadHead("TLS begins after the answer to CONNECT")
@@ -74,7 +74,9 @@ async def shake_hands(outlet: Outlet, client: Wire, ask: Ask, means: Means) -> N
 
 
 async def secret_lines(outlet: Outlet, host: str, means: Means) -> list[bytes]:
-    """Raises Refused for one that is not there, or is no header."""
+    """Returns the header lines with secrets. Raises Refused for a secret that is missing or unfit for a
+    header.
+    """
     lines = []
     for one in outlet.rules.injections(host):
         value = await means.secrets.value_of(outlet.account, one.secret)
@@ -88,13 +90,13 @@ async def secret_lines(outlet: Outlet, host: str, means: Means) -> list[bytes]:
 
 
 def without(lines: list[bytes], replacing: list[bytes]) -> list[bytes]:
-    """The lines whose headers nothing replaces."""
+    """Returns the lines whose headers nothing replaces."""
     replaced = {line.partition(b":")[0].lower() for line in replacing}
     return [line for line in lines if line.partition(b":")[0].lower() not in replaced]
 
 
 def is_whole(data: bytes) -> bool:
-    """Is the whole hello here? True, too, for what is none: reading it says so."""
+    """Tells whether the hello is complete. It is also True for what is not a hello: reading it then fails."""
     try:
         return _message(data) is not None
     except NotTls:
@@ -102,7 +104,7 @@ def is_whole(data: bytes) -> bool:
 
 
 def server_name(data: bytes) -> str | None:
-    """The name it asks for; None if it asks for none. Raises NotTls."""
+    """Returns the name it asks for, or None if it asks for none. Raises NotTls."""
     message = _message(data)
     if message is None:
         raise NotTls("it is cut off")
