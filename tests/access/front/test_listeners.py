@@ -236,3 +236,17 @@ async def _drip(port: int, data: bytes) -> bytes:
         return b"never sent away"
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize("listener", ["ports"], indirect=True)
+@with_(settings={"limit_port_refusals": 5})
+async def test_whoever_guesses_names_of_ports_is_counted_by_address(listener: Listener) -> None:
+    """Each guess costs a look-up: of private ports, of services, and of domains that lead nowhere."""
+    names = [HOST, b"some-service.localhost", b"customer.example"]
+    refused = [
+        await listener.raw(b"GET / HTTP/1.1\r\nHost: " + names[turn % 3] + b"\r\nConnection: close\r\n\r\n")
+        for turn in range(6)
+    ]
+    assert [answer[9:12] for answer in refused] == [b"401", b"404", b"421", b"401", b"404", b"429"]
+    other = await listener.raw(b"GET / HTTP/1.1\r\nHost: customer.example\r\n\r\n", local="127.0.0.2")
+    assert other.startswith(b"HTTP/1.1 421 ")

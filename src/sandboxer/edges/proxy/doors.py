@@ -155,15 +155,22 @@ class VisitorLimits:
 
     @contextmanager
     def counting_refusals(self, head: RequestHead, peer: Peer) -> Iterator[None]:
-        """Raises TooManyRequests before anything is looked up for an address that was refused too often."""
-        refused = Quota(f"refused-address:{self._address(head, peer)}", self._policy.port_refusals)
-        if self._limiter.wait_s((refused,), now=time.monotonic()):
-            self._limiter.admit((refused,), now=time.monotonic())
+        """Counts refusals for the visitor's address. Raises TooManyRequests, before anything is looked up,
+        for an address that was refused too often."""
+        if self._limiter.wait_s((self._refusals(head, peer),), now=time.monotonic()):
+            self.count_refusal(head, peer)
         try:
             yield
         except (NotFound, Unauthenticated):
-            self._limiter.admit((refused,), now=time.monotonic())
+            self.count_refusal(head, peer)
             raise
+
+    def count_refusal(self, head: RequestHead, peer: Peer) -> None:
+        """Counts one refusal for the visitor's address. Raises TooManyRequests."""
+        self._limiter.admit((self._refusals(head, peer),), now=time.monotonic())
+
+    def _refusals(self, head: RequestHead, peer: Peer) -> Quota:
+        return Quota(f"refused-address:{self._address(head, peer)}", self._policy.port_refusals)
 
     def count_wake(self, head: RequestHead, peer: Peer, target: Target, asked: bytes) -> None:
         """`asked`: as the program inside would see it. Raises Unavailable for a stranger who only looks, and

@@ -80,6 +80,7 @@ class HostDoor:
         if target is None:
             if is_ours(name, self._domain):
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
+            self._visitor_limits.count_refusal(head, peer)
             return answers.misdirected(name)
         if head.target == _PROOF and (proof := self._ports.targets.proof_of(name)) is not None:
             return answers.plain(proof)
