@@ -1,22 +1,21 @@
-"""A session's channel with bounds where the library has none: what a client says besides its bytes.
+"""Channels of an SSH connection, with limits where the library has none.
 
-Bytes are held up by their window. Variables, window sizes, signals and breaks are not: whoever sends them
-faster than a program reads would fill our memory with them.
+A window limits bytes. It does not limit variables, window sizes, signals and breaks: a client that sends them
+faster than a program reads would fill our memory.
 
-What comes by a connection is worked through in turns (`Intake`).
-
-Forwards are streams between a client and a port or socket inside. The host's own network is never dialled.
+`Intake` handles what a connection sends in turns. Forwards are streams between a client and a port or socket
+inside; the host's own network is never dialled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 import asyncssh
-from asyncssh import DataType
 from asyncssh.channel import SSHChannel
 from asyncssh.connection import SSHConnection
 from asyncssh.packet import SSHPacket
@@ -29,19 +28,21 @@ from sandboxer.edges.ssh.dependencies import Login
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
 from sandboxer.sandboxes.use_cases.access import ActivityKind
 
-# Said and not yet looked at.
+# How many messages may be waiting.
 MAX_SAID = 64
 MAX_VARIABLES = 64
 MAX_VARIABLE_BYTES = 4096
-# What may wait for a client that does not read.
+# How many bytes may wait for a client that does not read.
 MAX_WAITING = 4 * 1024 * 1024
 _LOOK_S = 0.01
-# What the library is given at once, and for how long before others have their turn.
+# Where a connection's intake is found among its extra information.
+INTAKE = "sandboxer_intake"
+# How much the library gets at once, and for how long before others have their turn.
 PIECE, TURN_S = 4096, 0.0005
 _PACKET = 32768
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PIECE = 65536
-# What an address of a unix socket can hold.
+# The longest path that the address of a unix socket can hold.
 _MAX_SOCKET_PATH = 107
 Carrying = Callable[["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"], Awaitable[None]]
 
@@ -63,7 +64,7 @@ class Session(asyncssh.SSHServerProcess[bytes]):
         sftp: Callable[[SSHChannel[bytes]], Awaitable[asyncssh.SFTPServer]],
         closed: Callable[[], None],
     ) -> None:
-        # Legacy scp is the sandbox's own program.
+        # Legacy scp runs the sandbox's own program.
         super().__init__(run, sftp, 3, allow_scp=False)
         self._closed = closed
         self._said = 0
@@ -74,11 +75,11 @@ class Session(asyncssh.SSHServerProcess[bytes]):
             super().exception_received(exc)
 
     def heard(self) -> None:
-        """One of them was looked at."""
+        """Counts a message that was handled."""
         self._said -= 1
 
     def tell(self, words: str) -> None:
-        """On stderr, if anybody is there to read it."""
+        """Writes to stderr, if anybody is there to read it."""
         try:
             self._chan.write_stderr(words.encode("utf-8", "replace") + b"\r\n")
         except (asyncssh.Error, OSError):
@@ -102,7 +103,7 @@ class Session(asyncssh.SSHServerProcess[bytes]):
 
 
 class _SftpReader(asyncssh.SSHReader[bytes]):
-    """Others have their turn before each packet, whatever it asks for and whoever answers it."""
+    """Gives others a turn before each packet, whatever it asks for."""
 
     async def readexactly(self, n: int) -> bytes:
         await asyncio.sleep(0)
@@ -110,46 +111,49 @@ class _SftpReader(asyncssh.SSHReader[bytes]):
 
 
 def bounded_channel(conn: asyncssh.SSHServerConnection, window: int) -> BoundedChannel:
-    """Of bytes, and without a line editor: that is a terminal's kernel's business."""
+    """Returns a channel of bytes without a line editor, which is the business of the terminal's kernel."""
     loop = asyncio.get_running_loop()
     return BoundedChannel(conn, loop, True, False, False, 0, 0, None, "strict", window, _PACKET)
 
 
 def unread(conn: SSHConnection) -> int:
-    """Bytes that wait for a client that does not read, below every channel.
+    """Returns how many bytes wait for a client that does not read, below every channel.
 
-    A window is the client's own word: who claims gigabytes and reads nothing would have them in our memory.
+    The client itself announces its window: one that announces gigabytes and reads nothing would have them in
+    our memory.
     """
-    transport = conn._transport
-    return 0 if transport is None else transport.get_write_buffer_size()
+    intake: Intake = conn.get_extra_info(INTAKE)
+    return intake.unread()
 
 
 async def breathe(conn: SSHConnection) -> None:
-    """Before there is more for it. Looked at again and again: the library tells nobody when it was read."""
+    """Waits until the client has read enough. It polls, because the library does not report when data was
+    read.
+    """
     while True:
         if unread(conn) <= MAX_WAITING or conn.is_closed():
             return
         await asyncio.sleep(_LOOK_S)
 
 
-class _ToPort(SSHTCPStreamSession[bytes]):
+class _Forward:
+    """Calls `closed` when a forward's channel has ended."""
+
     def __init__(self, carry: Carrying, closed: Callable[[], None]) -> None:
-        super().__init__(carry)
+        super().__init__(carry)  # type: ignore[call-arg]
         self._closed = closed
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed()
-        super().connection_lost(exc)
+        super().connection_lost(exc)  # type: ignore[misc]
 
 
-class _ToSocket(SSHUNIXStreamSession[bytes]):
-    def __init__(self, carry: Carrying, closed: Callable[[], None]) -> None:
-        super().__init__(carry)
-        self._closed = closed
+class _ToPort(_Forward, SSHTCPStreamSession[bytes]):
+    pass
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed()
-        super().connection_lost(exc)
+
+class _ToSocket(_Forward, SSHUNIXStreamSession[bytes]):
+    pass
 
 
 async def to_port(login: Login, port: int, closed: Callable[[], None]) -> _ToPort:
@@ -182,7 +186,7 @@ def _prohibited(why: str) -> asyncssh.ChannelOpenError:
 async def _dialled(
     login: Login, dial: Callable[[Guest], Awaitable[Connection]], closed: Callable[[], None]
 ) -> Carrying:
-    """Dialled before the client is told that it is open, so that a refusal is one."""
+    """Connects before the client is told that the channel is open, so that a refusal is reported as one."""
     try:
         await login.count()
         async with login.guest(ActivityKind.PORT) as guest:
@@ -194,7 +198,7 @@ async def _dialled(
         closed()
         raise
     if login.is_over():
-        # Nobody would be told that it is open, nor carry it.
+        # Nobody is left to use the connection.
         await inside.close()
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
 
@@ -226,13 +230,14 @@ async def _carry(
                 group.create_task(inwards())
                 group.create_task(outwards())
         except* (SandboxerError, asyncssh.Error, OSError):
-            # Either end went away; the other is told by the close below.
+            # Either end went away; the close below ends the other.
             pass
 
     try:
         async with asyncio.TaskGroup() as group:
             carrying = group.create_task(both_ways())
-            # A client that hangs up looks as one that says no more; what is inside may wait for ever.
+            # A client that hangs up looks like one that stopped sending; the program inside might wait for
+            # ever.
             gone = group.create_task(writer.channel.wait_closed())
             await asyncio.wait((carrying, gone), return_when=asyncio.FIRST_COMPLETED)
             carrying.cancel()
@@ -242,45 +247,55 @@ async def _carry(
         writer.close()
 
 
-class Intake:
-    """Hands what came by a connection to the library a little at a time.
+class Intake(asyncio.Protocol):
+    """Stands between a connection's transport and the library, and passes on a little at a time.
 
-    The library works through all of it in one go, and takes the longer for each packet the more there are: a
-    stranger who floods it with empty ones stopped everybody for seconds. Now it has its turn on the loop like
-    other work for that account or address, and is read no further meanwhile.
+    The library handles everything that came in one go, and each packet takes longer the more there are: a
+    stranger who floods it with empty ones stopped everybody for seconds. Here its work gets turns on the loop
+    like other work for that account or address, and the connection is not read meanwhile.
     """
 
-    def __init__(self, conn: SSHConnection, front: Front, slot: Slot) -> None:
+    def __init__(self, conn: SSHConnection, front: Front) -> None:
         self._conn = conn
         self._front = front
-        self._slot = slot
-        # A loop's own kind of transport need not inherit from asyncio's.
-        self._transport = cast(asyncio.Transport, conn._transport)
-        self._take = conn.data_received
+        # Set by the door when the connection gets its place.
+        self.slot: Slot | None = None
+        self._transport: asyncio.Transport | None = None
         self._left = bytearray()
         self._is_waiting = False
 
-    def begin(self) -> None:
-        self._conn.data_received = self._receive  # type: ignore[method-assign]
-        # Loops look a protocol's methods up when it is set.
-        self._transport.set_protocol(self._conn)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A loop's own kind of transport need not inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._conn.set_extra_info(**{INTAKE: self})
+        self._conn.connection_made(transport)
 
-    def _receive(self, data: bytes, datatype: DataType = None) -> None:
-        del datatype
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._left.clear()
+        self._conn.connection_lost(exc)
+
+    def eof_received(self) -> None:
+        self._conn.eof_received()
+
+    def data_received(self, data: bytes) -> None:
         self._left += data
         if not self._is_waiting:
             self._go_on()
+
+    def unread(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _go_on(self) -> None:
         began = time.monotonic()
         while self._left and time.monotonic() - began < TURN_S:
             piece = bytes(self._left[:PIECE])
             del self._left[:PIECE]
-            self._take(piece)
-        if self._conn.is_closed() or self._transport.is_closing():
+            self._conn.data_received(piece)
+        if self._transport is None or self._conn.is_closed() or self._transport.is_closing():
             self._left.clear()
             return
-        wait_s = self._front.spend(self._slot, time.monotonic() - began)
+        wait_s = self._front.spend(self.slot, time.monotonic() - began)
         if self._left or wait_s:
             self._transport.pause_reading()
             self._is_waiting = True
@@ -288,5 +303,28 @@ class Intake:
 
     def _again(self) -> None:
         self._is_waiting = False
-        self._transport.resume_reading()
-        self._go_on()
+        if self._transport is not None:
+            self._transport.resume_reading()
+            self._go_on()
+
+
+class Listener:
+    """This is what `asyncssh.listen` takes as its `tunnel`: it accepts on a socket of ours and puts an intake
+    in front of each connection. The library offers no other public way to a connection's transport.
+    """
+
+    def __init__(self, listening: socket.socket, front: Front) -> None:
+        self._listening = listening
+        self._front = front
+
+    async def create_server(
+        self, session_factory: Callable[[str, int], object], listen_host: str, listen_port: int
+    ) -> asyncssh.SSHListener:
+        del listen_host, listen_port
+
+        def accept() -> Intake:
+            return Intake(cast(SSHConnection, session_factory("", 0)), self._front)
+
+        server = await asyncio.get_running_loop().create_server(accept, sock=self._listening)
+        # The library closes it and waits for that, nothing more.
+        return cast(asyncssh.SSHListener, server)

@@ -1,6 +1,6 @@
-"""One connection: who may knock, whose key opens which sandbox, and what it may ask for then.
+"""One SSH connection: who may connect, whose key opens which sandbox, and what it may ask for then.
 
-Public keys only. All else is refused: passwords, agents, X11, remote forwards, tunnels.
+Only public keys are accepted. Passwords, agents, X11, remote forwards and tunnels are refused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.ssh.channels import (
+    INTAKE,
     BoundedChannel,
-    Intake,
     Session,
     bounded_channel,
     refuse_elsewhere,
@@ -38,7 +38,7 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.wire.operations.declaration import Scope
 
 log = logging.getLogger(__name__)
-# Where no process is, and none comes back by itself.
+# In these states there are no processes, and none will start by itself.
 _OVER = frozenset(
     {State.STOPPED, State.REAPED, State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
 )
@@ -57,7 +57,7 @@ class Door(asyncssh.SSHServer):
         self._sessions: WeakSet[Session] = WeakSet()
         self._was_awake = False
         self._slot: Slot | None = None
-        # Logging in has a limit of its own, and what comes after may be quiet for long.
+        # The login has a time limit of its own; afterwards a connection may be quiet for long.
         self.deadline = math.inf
 
     # -- coming and going
@@ -70,7 +70,7 @@ class Door(asyncssh.SSHServer):
         if self._slot is None or not self._dependencies.crowd.may_knock(self._address, _now()):
             conn.abort()
             return
-        Intake(conn, self._dependencies.platform.front, self._slot).begin()
+        conn.get_extra_info(INTAKE).slot = self._slot
         self._is_counted = True
         self._dependencies.crowd.knocked(self._address)
         self._dependencies.doors.add(self)
@@ -92,7 +92,7 @@ class Door(asyncssh.SSHServer):
         self.send_away()
 
     def send_away(self) -> None:
-        """Another needs its place: it has not said who it is."""
+        """Closes it because another connection needs its place; it has not logged in."""
         if self._conn is not None:
             self._conn.abort()
 
@@ -100,9 +100,11 @@ class Door(asyncssh.SSHServer):
         return False
 
     async def look(self) -> None:
-        """End it if what opened it does not stand any more, or nobody is inside to talk to."""
+        """Ends the connection if what opened it is no longer valid, or its sandbox has no
+        processes any more.
+        """
         if self._conn is not None and unread(self._conn) > self._dependencies.crowd.bounds.unread_bytes:
-            # It asks and asks, and reads no answer. No word would reach it.
+            # It keeps asking and reads no answers, so no message would reach it.
             self._conn.abort()
             return
         if self.login is None:
@@ -115,7 +117,7 @@ class Door(asyncssh.SSHServer):
         self._look_inside(self.login)
 
     def _look_inside(self, login: Login) -> None:
-        """Its processes ended with all they were asked by this connection. A frozen one's did not."""
+        """Ends the connection if its sandbox has stopped. Processes of a frozen sandbox go on."""
         sandbox = self._dependencies.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is not None and sandbox.state not in _OVER:
             self._was_awake = True
@@ -123,7 +125,9 @@ class Door(asyncssh.SSHServer):
             self.hang_up(asleep(login.sandbox_id, "gone" if sandbox is None else sandbox.state.value))
 
     def hang_up(self, why: str) -> None:
-        """Said on every shell and command too: theirs are closed before the client reads of the end."""
+        """Ends the connection. The reason is also written to every shell and command, which are closed before
+        the client reads it.
+        """
         if self._conn is None:
             return
         why = why if why.startswith("sandboxer:") else f"sandboxer: {why}"
@@ -141,7 +145,7 @@ class Door(asyncssh.SSHServer):
         return True
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """The same answer, by the same steps, for no such sandbox and for somebody else's."""
+        """Answers alike, by the same steps, if there is no such sandbox and if it is somebody else's."""
         self._offers += 1
         if self._offers > self._dependencies.crowd.bounds.offers:
             self.hang_up("too many keys were offered")
@@ -161,7 +165,7 @@ class Door(asyncssh.SSHServer):
         sandbox_id = str(conn.get_extra_info("username"))
         root = await self._root_of(key)
         if not self._dependencies.crowd.may_enter(sandbox_id, root):
-            # Others entered since this one was looked at.
+            # Others have logged in since this one was checked.
             self.hang_up("too many connections are open")
             return
         self._dependencies.crowd.entered(self._address, sandbox_id, root)
@@ -171,7 +175,7 @@ class Door(asyncssh.SSHServer):
         standing = self._standing(key, sandbox_id)
         self.login = Login(self._dependencies, sandbox_id, key, root, self._address, standing, conn.is_closed)
         try:
-            # Counted here, since a connection is written down; what it asks for first is in that.
+            # Counted here because the connection is recorded; this covers its first request.
             await self.login.count()
         except SandboxerError as error:
             self.hang_up(f"{error} {error.next_step}")
@@ -190,7 +194,9 @@ class Door(asyncssh.SSHServer):
         return True
 
     async def _root_of(self, key: SshKey) -> str:
-        """Whom it is counted for: all children of an account together are no more than the account."""
+        """Returns the account it is counted for: all delegated keys of an account together get no more than
+        the account.
+        """
         return (await self._dependencies.platform.authorities.of(key.caller())).root
 
     def _standing(self, key: SshKey, sandbox_id: str) -> Callable[[], Awaitable[None]]:
@@ -248,7 +254,7 @@ class Door(asyncssh.SSHServer):
         self._dependencies.crowd.opened(login.root)
 
     def _close_channel(self) -> None:
-        # Those that were open when the connection ended are counted out by then.
+        # Channels that were open at the end of the connection are already counted.
         if self._channels > 0 and self.login is not None:
             self._channels -= 1
             self._dependencies.crowd.closed(self.login.root)

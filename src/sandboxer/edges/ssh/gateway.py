@@ -1,4 +1,4 @@
-"""Opens the gateway on an open platform, and closes it with all that came in by it."""
+"""Opens the SSH gateway on an open platform, and closes it with all its connections."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import asyncssh
 
 from sandboxer.access.ssh.keys import HOST_KEY_FILE, Gateway, fingerprint_of
 from sandboxer.access.ssh.limits import Bounds, Crowd
+from sandboxer.edges.ssh.channels import Listener
 from sandboxer.edges.ssh.dependencies import SshDependencies
 from sandboxer.edges.ssh.door import Door
 from sandboxer.identity.seal import create_private_file
@@ -23,7 +24,7 @@ from sandboxer.wiring import Platform
 
 LOOK_EVERY_S = 0.5
 KEEPALIVE_S = 30
-# No SHA-1, which RSA keys of old clients would sign with.
+# Without SHA-1, which old clients use with RSA keys.
 SIGNATURES = [
     "ssh-ed25519",
     "sk-ssh-ed25519@openssh.com",
@@ -40,13 +41,13 @@ SIGNATURES = [
 async def open_gateway(
     platform: Platform, listening: socket.socket, *, bounds: Bounds | None = None
 ) -> AsyncIterator[Gateway]:
-    """Serve on a socket that is bound already."""
-    # It would write down every command, and what people put into commands is theirs.
+    """Serves on a socket that is already bound."""
+    # The library would log every command, and commands are private.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
     dependencies = SshDependencies(platform, Crowd(bounds or Bounds()))
     key = load_host_key(platform.settings.state_dir)
     acceptor = await asyncssh.listen(
-        sock=listening,
+        tunnel=Listener(listening, platform.front),
         server_factory=lambda: Door(dependencies),
         server_host_keys=[key],
         encoding=None,
@@ -80,7 +81,7 @@ async def open_gateway(
 
 
 def load_host_key(folder: Path) -> asyncssh.SSHKey:
-    """Made once, readable by us alone."""
+    """Returns the host key, which is made once and readable only by this user."""
     path = folder / HOST_KEY_FILE
     if not path.exists():
         made = asyncssh.generate_private_key("ssh-ed25519", comment="sandboxer")
@@ -89,7 +90,7 @@ def load_host_key(folder: Path) -> asyncssh.SSHKey:
 
 
 async def _look_after(dependencies: SshDependencies) -> None:
-    """Whatever stops standing ends within a second."""
+    """Ends within a second whatever is no longer allowed."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
