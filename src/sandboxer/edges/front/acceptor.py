@@ -1,10 +1,10 @@
-"""Accepts a listener's connections, and keeps those that have not said a word as bare sockets.
+"""Accepts a listener's connections, and keeps those that have not sent anything as bare sockets.
 
-A silent connection costs its descriptor and its place: no transport, parser or task exists for it before its
-first byte. One poll object watches all of them. What an accepting turn may take is bounded in time, so that
-whoever is being served gets a turn between thousands that arrive.
+A silent connection costs only its descriptor and its slot: it has no transport, parser or task before its
+first byte. One poll object watches all of them. The time for accepting in one turn is limited, so that others
+are served while thousands arrive.
 
-What a listener says before any route was asked are whole messages that close the connection.
+What a listener itself answers are whole messages that close the connection.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.wire.words import PROBLEM_TYPE_PREFIX
 
 log = logging.getLogger(__name__)
-# How long newcomers are accepted before others get their turn.
+# How long new connections are accepted before others get their turn.
 TURN_S = 0.001
-# Newcomers that have spoken, taken on in one turn: each becomes a transport and a protocol.
+# How many new connections with a first byte get a transport and a protocol in one turn.
 SPOKEN_AT_ONCE = 16
-# Nobody is accepted for so long when descriptors or memory ran out: the queue stays readable all the time.
+# The pause when descriptors or memory ran out, because the queue stays readable all the time.
 REST_S = 0.2
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESET = struct.pack("ii", 1, 0)
@@ -42,7 +42,7 @@ Make = Callable[[Slot], asyncio.BaseProtocol]
 
 
 class Silent:
-    """Holds the place of a connection until its first byte."""
+    """Holds the slot of a connection until its first byte."""
 
     __slots__ = ("_acceptor", "deadline", "slot", "sock")
 
@@ -57,7 +57,7 @@ class Silent:
         self.leave()
 
     def send_away(self) -> None:
-        """A reset, and nothing is left of it in the kernel either."""
+        """Resets the connection, so that nothing is left of it in the kernel either."""
         self._acceptor.forget(self)
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -73,7 +73,9 @@ class Silent:
 
 
 class Acceptor:
-    """Takes what comes by `listening` until it is closed; `make` gives a protocol to one that has spoken."""
+    """Accepts connections on `listening` until it is closed; `make` gives a protocol to one that has sent a
+    byte.
+    """
 
     def __init__(self, listening: socket.socket, front: Front, make: Make) -> None:
         self._loop = asyncio.get_running_loop()
@@ -119,7 +121,7 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._pause(error)
                     return
-                # It has gone again.
+                # The connection is already gone.
                 continue
             self._take(sock, peer)
 
@@ -144,7 +146,7 @@ class Acceptor:
             self._begin(silent)
 
     def _begin(self, silent: Silent) -> None:
-        """It has spoken, or it has gone."""
+        """Handles a connection that has sent a byte, or is gone."""
         slot = silent.slot
         try:
             has_spoken = bool(silent.sock.recv(1, socket.MSG_PEEK))
@@ -153,7 +155,7 @@ class Acceptor:
         if slot is None or not has_spoken:
             silent.leave()
             return
-        # Nobody may send it away before its protocol is there.
+        # It must not be closed for others before its protocol exists.
         slot.serves()
         silent.deadline = math.inf
         task = self._loop.create_task(self._hand_over(silent, slot), name="connection")
@@ -186,7 +188,7 @@ def problem(
     next_step: str,
     facts: Mapping[str, object] | None = None,
 ) -> bytes:
-    """Closes the connection: what is left of a refused request is not worth reading."""
+    """Returns an answer that closes the connection: the rest of a refused request is not worth reading."""
     members = {
         **{name: value for name, value in (facts or {}).items() if isinstance(value, str | int)},
         "type": PROBLEM_TYPE_PREFIX + code,

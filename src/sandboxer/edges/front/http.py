@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol behind the strict reader of heads, with bounds in bytes and in time.
+"""uvicorn's HTTP protocol behind the strict reader of heads, with limits in bytes and in time.
 
-A request reaches uvicorn's parser only when its whole head has come and was judged as strictly as the ports
-proxy judges one; a body is followed to its end, so that nothing of it is ever taken for a request. The next
-request of a connection waits here, in few bytes, until the one before is answered.
+A request reaches uvicorn's parser only when its whole head has arrived and was judged as strictly as the
+ports proxy does. Bodies are followed to their end, so that no part of one is ever taken for a request. The
+next request of a connection waits here, in few bytes, until the previous one is answered.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from sandboxer.access.http1.framing import BadChunk, Body, Counted, Rechunked
 from sandboxer.access.http1.heads import BadHead, judge_request
 from sandboxer.edges.front import acceptor
 
-# Where a request finds the place of its connection.
+# The scope key under which a request finds the slot of its connection.
 SLOT = "sandboxer.connection"
-# Room for a path of 4 KiB in percent signs beside the longest cursor, and for the headers of a payment.
+# Enough for a percent-encoded path of 4 KiB beside the longest cursor, and for the headers of a payment.
 MAX_HEAD = 64 * 1024
 MAX_TARGET = 32 * 1024
-# Taken from a client before somebody wants it.
+# How much is read from a client ahead of need.
 READ_AHEAD = 64 * 1024
-# Read on of a body that nobody wanted, so that the answer is not lost with the connection: many clients read
-# an answer only when they have sent all. Of a stranger, and of somebody who is known.
+# How much of an unwanted body is read, from a stranger and from a known caller. Many clients read an answer
+# only after they have sent everything; without this it would be lost with the connection.
 UNWANTED_BODY = 1024 * 1024
 UNWANTED_BODY_OF_KNOWN = 1024 * 1024 * 1024
 LAST_WORDS_S = 2.0
 
 
 class StrictHttp(HttpToolsProtocol):
-    """`front` is set by who makes the class for a listener."""
+    """`front` is set by whoever makes the class for a listener."""
 
     front: Front
 
@@ -41,7 +41,7 @@ class StrictHttp(HttpToolsProtocol):
         super().__init__(*words, **more)
         self._slot: Slot | None = None
         self._buffer = b""
-        # What is still to come of the request under way.
+        # What is still to come of the present request.
         self._body: Body | None = None
         self._unwanted = 0
         self._is_leaving = False
@@ -58,7 +58,7 @@ class StrictHttp(HttpToolsProtocol):
             self._slot.waits()
 
     def take(self, slot: Slot) -> None:
-        """It has the place that its connection was given when it was accepted."""
+        """Takes the slot that the connection got when it was accepted."""
         self._slot = slot
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,7 +88,7 @@ class StrictHttp(HttpToolsProtocol):
     # ---- a request ----
 
     def _next(self) -> None:
-        """Begin with what has come, if it is a whole head and the one before is answered."""
+        """Begins the next request, if its whole head has arrived and the previous one is answered."""
         buffer = self._buffer
         if not self._is_answered():
             if len(buffer) > READ_AHEAD:
@@ -154,7 +154,7 @@ class StrictHttp(HttpToolsProtocol):
                 self._next()
 
     def _drop(self, data: bytes) -> bool:
-        """Nobody wants these bytes. False: there were too many of them."""
+        """Counts unwanted bytes. Returns False if there were too many."""
         self._unwanted += len(data)
         is_known = self._slot is not None and self._slot.account is not None
         if self._unwanted > (UNWANTED_BODY_OF_KNOWN if is_known else UNWANTED_BODY):
@@ -169,7 +169,7 @@ class StrictHttp(HttpToolsProtocol):
         return cycle is None or cycle.response_complete
 
     def _is_for_another(self, buffer: bytes) -> bool:
-        """Was the connection handed to somebody else, with all that has come?"""
+        """Tells whether the connection was handed over, with everything that has arrived."""
         return False
 
     # ---- uvicorn's calls ----
@@ -179,7 +179,7 @@ class StrictHttp(HttpToolsProtocol):
         self.scope[SLOT] = self._slot  # type: ignore[literal-required]
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without a timer for each request: the front looks at deadlines."""
+        """Does what uvicorn does, without a timer for each request: the front watches deadlines."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -189,7 +189,8 @@ class StrictHttp(HttpToolsProtocol):
         if self._slot is not None:
             self._slot.waits()
         if self._buffer and self._body is None:
-            # Asked before this was answered. Not from here: a row of them would be a tower of calls.
+            # The next request came before this answer. It is handled from the loop, or many in a row would
+            # nest too deep.
             self.loop.call_soon(self._go_on)
 
     def handle_websocket_upgrade(self) -> None:
@@ -209,7 +210,7 @@ class StrictHttp(HttpToolsProtocol):
     # ---- ends ----
 
     def overdue(self) -> None:
-        """Its deadline has passed."""
+        """Called when its deadline has passed."""
         self.deadline = math.inf
         if self._is_leaving:
             self.transport.abort()
@@ -233,7 +234,9 @@ class StrictHttp(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def refuse(self, answer: bytes) -> None:
-        """An answer of our own, and the end. Reads on for a moment: an abrupt end could take it along."""
+        """Sends an answer of our own and ends the connection. It reads on for a moment, because an abrupt end
+        could destroy the answer.
+        """
         self._is_leaving = True
         self._buffer = b""
         if self.transport.is_closing():
@@ -245,7 +248,7 @@ class StrictHttp(HttpToolsProtocol):
         self.transport.resume_reading()
 
     def _break_off(self, answer: bytes) -> None:
-        """The rest of a request under way cannot be read: whoever reads it hears that its client has gone."""
+        """Ends a request whose rest cannot be read: its handler sees that the client has gone."""
         cycle = self.cycle
         self._body = None
         if cycle is not None and not cycle.response_complete:

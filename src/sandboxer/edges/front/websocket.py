@@ -1,9 +1,9 @@
-"""uvicorn's WebSocket protocol with bounds on what a client can make us hold.
+"""uvicorn's WebSocket protocol with limits on what a client can make the server hold.
 
-A client that does not read gets no more pongs than fit: one of many is answered, and none while there is no
-room. What came is looked at in small pieces, so that a thousand tiny messages do not become a thousand
-objects before the first of them is wanted; and one piece in a turn of the loop, so that whoever sends frames
-as fast as it can does not keep everybody else waiting.
+A client that does not read gets no more pongs than fit: one of many pings is answered, and none while there
+is no room. Received data is handled in small pieces, so that a thousand tiny messages do not become a
+thousand objects before the first of them is wanted; and one piece in each turn of the loop, so that a fast
+sender does not keep everybody else waiting.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from websockets.frames import Frame
 from sandboxer.access.connections import Front, Slot
 from sandboxer.edges.front.http import SLOT
 
-# Looked at in one turn of the loop; what follows waits until the messages in it were taken.
+# How many bytes are handled in one turn of the loop; the rest waits until their messages were taken.
 AT_ONCE = 4 * 1024
-# Fragments of one message; its bytes are bounded by `ws_max_size`.
+# The most fragments of one message; `ws_max_size` limits its bytes.
 MAX_FRAGMENTS = 1024
 CLOSE_TOO_BIG = 1009
 
@@ -38,7 +38,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.deadline = math.inf
 
     def take(self, slot: Slot, front: Front) -> None:
-        """It has the place of the connection that it was made from."""
+        """Takes the slot of the connection that it was made from."""
         self._slot, self._front = slot, front
         slot.holder = self
         scope = getattr(self, "scope", None)
@@ -73,7 +73,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def _look(self) -> None:
         if not self.handshake_initiated:
-            # Its head, which was judged already and is small.
+            # The head, which was judged already and is small.
             data, self._held = self._held, b""
             super().data_received(data)
             return
@@ -96,7 +96,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     async def receive(self) -> ASGIReceiveEvent:
         message = await super().receive()
         if self._held and not self.read_paused and not self.transport.is_closing():
-            # The last message is taken, which let uvicorn read on; what is held comes first.
+            # uvicorn resumed reading because the last message was taken; what is held here comes first.
             self.transport.pause_reading()
             if self._next_look is None:
                 self._next_look = self.loop.call_soon(self._look_again)
@@ -113,13 +113,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if self.writable.is_set():
             super().handle_ping()
         else:
-            # The answer is dropped: the protocol asks for one to the newest ping only.
+            # The answer is dropped: the protocol requires one only for the newest ping.
             self.conn.data_to_send()
 
     # ---- the front's calls ----
 
     def overdue(self) -> None:
-        """It has read nothing for too long."""
+        """Called when the client has read nothing for too long."""
         self.deadline = math.inf
         unsent = self.transport.get_write_buffer_size()
         if unsent < self._unsent:

@@ -1,1 +1,1 @@
-"""The HTTP edge: translates requests into use cases and their results into answers. It decides nothing."""
+"""The HTTP edge translates requests into use cases and their results into answers. It decides nothing."""

@@ -137,7 +137,7 @@ def file_event(change: guest.FileEvent) -> files.FileEvent:
 
 
 def shown_path(path: str) -> tuple[str, str | None]:
-    """As text, and its exact bytes percent-encoded where text cannot say them."""
+    """Returns a path as text, and its exact bytes percent-encoded if text cannot express them."""
     shown = printable(path)
     return shown, None if shown == path else quote_from_bytes(os.fsencode(path))
 
@@ -149,12 +149,14 @@ def printable(text: str) -> str:
 
 
 def moment(unix_s: float) -> datetime:
-    """Times from inside are hostile; one that no calendar holds is shown as the nearest that one does."""
+    """Returns a time from inside, which is untrusted: one beyond the calendar becomes the nearest possible
+    one.
+    """
     return datetime.fromtimestamp(min(max(unix_s, 0.0), 253_402_300_799.0), UTC)
 
 
 def shown_image(record: images.PublishedImage, *, is_theirs: bool = False) -> PublishedImage:
-    """What was found and left out is told to whoever may change it."""
+    """Returns an image. Findings and omitted files are shown only to callers who may change it."""
     found = [Finding.model_construct(path=one.path, kind=one.kind) for one in record.findings]
     return PublishedImage.model_construct(
         id=record.id,

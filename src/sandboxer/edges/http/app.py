@@ -1,4 +1,4 @@
-"""The app: the routes, and around them what every request passes. Built on an open platform."""
+"""Builds the app on an open platform: the routes, and around them what every request passes through."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from sandboxer.wire.operations import platform as platform_operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wiring import Platform
 
-# FastAPI attaches its own marks to a body's model and hushes this; our models are built later, past its hush.
+# FastAPI suppresses this warning while it attaches its own metadata to a body's model; ours are built later.
 warnings.filterwarnings("ignore", category=UnsupportedFieldAttributeWarning)
 
 
@@ -91,7 +91,8 @@ def create_app(platform: Platform, bindings: Sequence[Binding] = BINDINGS) -> Fa
     app = FastAPI(
         title="sandboxer",
         version=__version__,
-        # Documents are served by our own route, pages for people not at all: nothing unsigned but the list.
+        # Our own route serves the document, and there are no pages for people: nothing is unsigned but the
+        # listed operations.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -112,15 +113,15 @@ def create_app(platform: Platform, bindings: Sequence[Binding] = BINDINGS) -> Fa
             RequestValidationError: problems.on_invalid_request,
         },
     )
-    # Starlette takes such handlers, though its types speak of requests only.
+    # Starlette accepts such handlers, although its types mention requests only.
     app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)
     app.state.platform = platform
     app.state.readiness = "ready"
-    # Built when somebody asks for it first.
+    # Built when it is first asked for.
     app.state.document = None
     app.state.bindings = bindings
     app.state.unsettled = Unsettled()
     app.state.started_at = platform.clock.now()
-    # The match that was made outermost decides, also where no route would be found by trying them in turn.
+    # The match made at the outermost layer decides, even if trying the routes in turn would find none.
     app.router.middleware_stack = Dispatch(app.router.app, matcher)
     return app

@@ -1,16 +1,16 @@
-"""Nobody passes unknown. Raw ASGI, in front of every route: the head is judged before the body is read.
+"""Authenticates every request. Raw ASGI, in front of every route: the head is judged before the body is read.
 
-A request names its caller by a signature, by the token of a wallet session, or by SIGN-IN-WITH-X; then it is
-counted, and a delegated key is asked for its scope.
+A request identifies its caller by a signature, by the token of a wallet session, or by SIGN-IN-WITH-X. Then
+it is counted, and the scope of a delegated key is checked.
 
-A body takes effect only if it is the one that was signed. Ordinary bodies are read and checked whole before
-the route runs; uploads stream through a check that never delivers the last piece of a wrong body, and the
-routes that take them act only at a clean end.
+A body takes effect only if it is the one that was signed. Ordinary bodies are read and checked completely
+before the route runs. Uploads stream through a check that never delivers the last piece of a wrong body, and
+the routes that take them act only at a clean end.
 
-`Shape` counts how much structure a large body has as it comes, before anybody reads it as JSON. Reading 12
-MiB of text takes milliseconds; 12 MiB of `0,0,0,…` takes a second in which nobody else is served, in a thread
-as well, since readers do not let go of the interpreter. No request of ours needs more than a few thousand
-values, so what has more is refused when the first piece of it has come.
+`Shape` counts how much structure a large body has as it arrives, before anybody parses it as JSON. Parsing 12
+MiB of text takes milliseconds; 12 MiB of `0,0,0,…` takes a second in which nobody else is served, even in a
+thread, because parsers hold the interpreter's lock. No request needs more than a few thousand values, so a
+body with more is refused with its first piece.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from sandboxer.wire.operations.declaration import Access, RateClass, Stream
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
-# Set where a request without credentials is let through: to be told what it costs, or to act for nobody.
+# Set if a request without credentials is let through: to learn what it costs, or to act for nobody.
 STRANGER = "sandboxer.stranger"
-# What this request holds, given back when it is answered.
+# The memory that this request holds; released when it is answered.
 LEASE = "sandboxer.lease"
 STRANGERS = "strangers"
 SIGN_IN = b"sign-in-with-x"
@@ -54,18 +54,18 @@ _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
 _CREDENTIALS = frozenset(
     {b"authorization", b"x-api-key", b"x-signature", b"x-timestamp", b"x-nonce", b"sign-in-with-x"}
 )
-# Room for the largest stdin a command may be given, as base 64 in JSON.
+# Enough for the largest stdin of a command, as base 64 in JSON.
 MAX_BODY = 12 * 1024 * 1024
-# Of those who have not said who they are.
+# For callers who are not known.
 MAX_UNSIGNED_BODY = 64 * 1024
 BODY_TIMEOUT_S = 60.0
-# A body that takes longer to come is asked again for whom it is.
+# If a body takes longer than this to arrive, its credentials are checked again.
 HELD_BACK_S = 0.05
 UPLOAD_PAUSE_S = 60.0
-# An upload may be slow, but not for ever: from its second minute on it comes at this rate on average.
+# The slowest average rate of an upload from its second minute on.
 UPLOAD_PATIENCE_S = 60.0
 UPLOAD_SLOWEST = 16 * 1024
-# Quotes, commas, colons and opening brackets: five or so for a member of an object.
+# Quotes, commas, colons and opening brackets: about five for a member of an object.
 MAX_MARKS = 32_768
 _SEPARATORS = (b",", b":", b"[", b"{")
 
@@ -130,12 +130,12 @@ class Authentication:
         try:
             caller, receive = await self._identify(scope, receive)
         except SandboxerError:
-            # Guessing is counted too; who guesses too often is told so instead.
+            # Failed attempts are counted too; too many of them are answered with 429 instead.
             self._count(scope, None)
             await scope[LEASE].is_from(address_of(scope, self._platform))
             raise
         if time.monotonic() - began > HELD_BACK_S:
-            # The body was held back: what was true of the head may have changed since.
+            # The body came late; what was true for the head may have changed since.
             await self._standing(scope, caller)()
         if caller.is_owner:
             await audit_operation(self._platform, scope, caller)
@@ -182,13 +182,15 @@ class Authentication:
         return caller, receive
 
     async def _name_payer(self, scope: Scope, caller: Caller) -> None:
-        """For whom this request holds what it holds: a child's key for the account above all of its own."""
+        """Decides which account the request's memory counts for: for a delegated key, the account
+        at the top.
+        """
         lease: Lease = scope[LEASE]
         is_owner = caller.is_owner
         await lease.is_for(caller.account if is_owner else (await self._platform.authorities.of(caller)).root)
 
     async def _judge(self, scope: Scope, caller: Caller) -> None:
-        """May it send so much, does its account stand, and has its key the scope?"""
+        """Checks the rate limits, that the account is active, and that the key has the scope."""
         now = self._platform.clock.now()
         authority = await self._platform.authorities.of(caller)
         self._count(scope, authority.sender(caller, now=now))
@@ -208,7 +210,7 @@ class Authentication:
 
 
 def address_of(scope: Scope, platform: Platform) -> str:
-    """Whom on the network a request is counted for."""
+    """Returns the network address that a request is counted for."""
     peer = scope.get("client")
     forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
@@ -221,7 +223,9 @@ def caller_of(scope: Scope) -> Caller:
 
 
 def target_of(scope: Scope) -> str:
-    """Path with query exactly as sent: decoding and encoding again would not give back the same bytes."""
+    """Returns path and query exactly as sent: decoding and encoding again would not give back the
+    same bytes.
+    """
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
     # latin-1 maps every byte to one character; the authenticator refuses what is not ASCII.
@@ -232,7 +236,7 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
     if _is_upload(scope) and not verdict.needs_body:
         return _streamed(receive, verdict.body_check())
     if verdict.content_sha256 == EMPTY_SHA256 and _is_empty(scope["headers"]):
-        # Most reads. Waiting for a body that cannot come, with a timer, would cost as much as the signature.
+        # Most reads have no body. Waiting for one with a timer would cost as much as the signature.
         return receive
     body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY, scope[LEASE])
     lease: Lease = scope[LEASE]
@@ -241,7 +245,7 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
 
 
 def _is_empty(headers: list[tuple[bytes, bytes]]) -> bool:
-    """A request that announces no body has none (RFC 9112, 6.3)."""
+    """Tells whether the request has no body, because it announces none (RFC 9112, 6.3)."""
     return not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
         for name, value in headers
@@ -249,7 +253,7 @@ def _is_empty(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_plainly_signed(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Signed, and nothing else in its head could name a caller: no need to look for that one by one."""
+    """Tells whether the request is signed and nothing else in its head could identify a caller."""
     head = dict(headers)
     return (
         len(head) == len(headers)
@@ -265,7 +269,7 @@ def _is_upload(scope: Scope) -> bool:
 
 
 def _access(scope: Scope) -> Access:
-    """What is not served is told only to those who say who they are."""
+    """Returns the access that a path needs. Whether a path is served is told only to known callers."""
     operation = operation_of(scope)
     return Access.SIGNED if operation is None else operation.access
 
@@ -275,7 +279,9 @@ def _names_nobody(scope: Scope) -> bool:
 
 
 def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """The SIGN-IN-WITH-X header. Beside anything else that names a caller it is refused."""
+    """Authenticates by the SIGN-IN-WITH-X header, which is refused beside anything else that identifies a
+    caller.
+    """
     values = [value for name, value in headers if name == SIGN_IN]
     if not values:
         return None
@@ -308,7 +314,7 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
                 await lease.grow(len(chunk))
                 chunks.append(chunk)
                 if size > SMALL:
-                    # From its beginning on, once it is known to be large.
+                    # Counted from its beginning, once it is known to be large.
                     for piece in chunks if size - len(chunk) <= SMALL else (chunk,):
                         shape.feed(piece)
                 if not message.get("more_body", False):
@@ -318,7 +324,7 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever the connection says next (that the client went away)."""
+    """Delivers the body in one piece, then whatever the connection says next (that the client went away)."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -358,7 +364,7 @@ def _streamed(receive: Receive, check: BodyCheck | None) -> Receive:
 
 
 def _standing_at_its_end(receive: Receive, standing: Standing) -> Receive:
-    """Nothing is committed for credentials that ended while the body came."""
+    """Makes sure that nothing is committed for credentials that ended while the body arrived."""
 
     async def stream() -> Message:
         message = await receive()
@@ -372,7 +378,7 @@ def _standing_at_its_end(receive: Receive, standing: Standing) -> Receive:
 async def _refuse(error: SandboxerError, scope: Scope, receive: Receive, send: Send) -> None:
     answer = problems.response(error, problems.request_id_of(scope))
     if scope["type"] == "http":
-        # What was not read of the body is not wanted any more.
+        # The unread rest of the body is not needed any more.
         answer.headers["connection"] = "close"
         await answer(scope, receive, send)
     elif "websocket.http.response" in scope.get("extensions", {}):
@@ -394,19 +400,22 @@ async def _send_too_slow(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Shape:
-    """Fed with a body piece by piece. Whether it is JSON at all is for its reader to say."""
+    """Counts the structure of a body, which is fed piece by piece. Whether it is valid JSON is decided by its
+    parser.
+    """
 
     __slots__ = ("_is_inside", "_rest", "marks")
 
     def __init__(self) -> None:
         self.marks = 0
-        # Inside a string, and a backslash whose character is still to come.
+        # Whether the end of the last piece was inside a string, and after a backslash.
         self._is_inside = False
         self._rest = b""
 
     def feed(self, piece: bytes) -> None:
         """Raises TooLarge."""
-        # Each step is a look at the whole piece in C: what is escaped goes, and quotes part in from out.
+        # Each step handles the whole piece in C: escapes are removed, and quotes separate inside from
+        # outside.
         plain = (self._rest + piece).replace(b"\\\\", b"").replace(b'\\"', b"")
         self._rest = b"\\" if plain.endswith(b"\\") else b""
         parts = plain.split(b'"')

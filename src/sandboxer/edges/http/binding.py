@@ -1,8 +1,8 @@
-"""Operations bound to their handlers. Each binding is a route of FastAPI, which validates and documents it.
+"""Binds operations to their handlers. Each binding is a FastAPI route, which validates and documents it.
 
-An ordinary request goes a short way, straight from bytes to models to handler; FastAPI serves every request
-that is not ordinary (a query, a header with a value to check, a body that does not fit), so that there is one
-set of words for what is wrong.
+An ordinary request takes a short path, straight from bytes to models to handler. FastAPI serves every other
+request (with a query, with a header value to check, with a body that does not fit), so that there is one set
+of messages for what is wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sandboxer.wiring import Platform
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[P, Q, B]):
-    """A request as its handler sees it: validated, and sent by somebody who may."""
+    """A request as its handler sees it: validated, and sent by a caller who may send it."""
 
     request: Request
     path: P
@@ -72,7 +72,7 @@ class Asked(Generic[P, Q, B]):
         return lease_of(self.request.scope)
 
 
-# A handler answers with the declared model, or with a response of its own (headers, streams).
+# A handler returns the declared model, or a response of its own (headers, streams).
 Handler = Callable[[Asked[P, Q, B]], Awaitable[A | Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -134,16 +134,18 @@ class OperationRoute(APIRoute):
         return serve
 
     def _with_large_bodies(self, serve: Serve) -> Serve:
-        """FastAPI reads JSON on the loop; what is large was read beside it when FastAPI asks."""
+        """Parses large bodies beside the loop before FastAPI asks for them, because FastAPI parses JSON on
+        the loop.
+        """
         if not isinstance(self.operation.body, Json):
             return serve
 
         async def serve_large(request: Request) -> Response:
             body = await request.body()
             if len(body) > SMALL:
-                # FastAPI says itself what is wrong with what cannot be read.
+                # FastAPI itself reports what cannot be parsed.
                 with suppress(ValueError):
-                    # Where Starlette keeps what it has read.
+                    # Starlette keeps parsed JSON here.
                     request._json = await lease_of(request.scope).work(len(body), partial(json.loads, body))
             return await serve(request)
 
@@ -161,7 +163,9 @@ class OperationRoute(APIRoute):
         return nothing() if answer is None else json_response(answer, operation.answer.status)
 
     def _endpoint(self) -> Callable[..., Awaitable[Response]]:
-        """What FastAPI sees: a function with a parameter for everything that a request may say."""
+        """Returns the function that FastAPI sees, with a parameter for everything that a request
+        may contain.
+        """
         operation = self.operation
         names = frozenset(operation.parameters.model_fields)
 
@@ -174,7 +178,7 @@ class OperationRoute(APIRoute):
 
         seen = [_parameter("request", Request), *_parameters(operation)]
         endpoint.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
-        # The document describes an operation in the words of its handler.
+        # The OpenAPI document describes an operation by its handler's docstring.
         endpoint.__doc__ = self.handler.__doc__
         endpoint.__name__ = operation.id
         return endpoint
@@ -196,7 +200,7 @@ def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empt
 
 
 def _annotated(field: FieldInfo, place: Callable[..., Any]) -> Any:
-    """The field as a parameter of a path, a query or a head."""
+    """Returns the field as a parameter of a path, a query or a head."""
     rules = tuple(rule for rule in field.metadata if not isinstance(rule, InHeader))
     words: dict[str, Any] = {"description": field.description, "examples": field.examples}
     if field.alias is not None:
@@ -219,7 +223,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _defaults(query: type[Parameters]) -> Parameters | None:
-    """What an empty query says; None: it must say something, or a header may."""
+    """Returns what an empty query means; None if it must not be empty, or a header may matter."""
     fields = query.model_fields.values()
     is_plain = all(not field.is_required() and _place(field) is Query for field in fields)
     return query() if is_plain else None

@@ -29,31 +29,34 @@ from sandboxer.edges.http.requests import lease_of
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import SandboxerError
 
-# About half a millisecond as JSON. A multiple of three: pieces of base 64 follow each other without padding.
+# About half a millisecond as JSON. A multiple of three, so that pieces of base 64 need no padding between
+# them.
 PIECE = 24 * 1024
-# Of base 64 read at a time: a multiple of four.
+# Characters of base 64 read at a time: a multiple of four.
 READ = 64 * 1024
 
 
 class Texts:
-    """What commands printed, on its way into an answer. What is large leaves a mark and follows later."""
+    """Texts for an answer, such as command output. A large one is replaced by a mark and sent in pieces
+    later.
+    """
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(16)
         self._large: list[Iterator[bytes]] = []
 
     def of(self, data: bytes | bytearray, encoding: str) -> str:
-        """`data` in words, or the mark for it."""
+        """Returns `data` as text, or the mark for it."""
         if len(data) <= SMALL:
             return in_words(data, encoding)
         return self._follows(in_pieces(data, encoding))
 
     def text(self, text: str) -> str:
-        """The same of what is text already."""
+        """Returns the text, or the mark for it."""
         return text if len(text) <= PIECE else self._follows(_escaped(text))
 
     def answer(self, model: BaseModel, status: int = 200) -> Response:
-        """`model` with a text in the place of each mark."""
+        """Returns an answer that is `model` with a text in place of each mark."""
         return LargeAnswer(model, self, status) if self.are_large else json_response(model, status)
 
     @property
@@ -61,7 +64,7 @@ class Texts:
         return bool(self._large)
 
     def pieces(self, model: BaseModel) -> Iterator[bytes]:
-        """The answer, once."""
+        """Yields the answer; it can be called once."""
         first, *others = model.model_dump_json().encode().split(self._mark.encode())
         yield first
         for rest in others:
@@ -90,14 +93,14 @@ class LargeAnswer(Response):
             for piece in self._pieces:
                 took_s = time.monotonic() - began
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                # Sending waits only for a slow reader; a quick one must not keep the loop for itself.
+                # Sending waits only for a slow reader; a fast one must not monopolise the loop.
                 await lease.in_turn(took_s, len(piece))
                 began = time.monotonic()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def in_turns(pieces: Iterator[bytes], lease: Lease) -> bytes:
-    """All of them in one. If there is one only, at once."""
+    """Joins the pieces, giving others their turn between them; a single piece is returned at once."""
     whole, began = next(pieces), time.monotonic()
     await lease.grow(len(whole))
     parts = [whole]
@@ -110,7 +113,7 @@ async def in_turns(pieces: Iterator[bytes], lease: Lease) -> bytes:
 
 
 def in_pieces(data: bytes | bytearray, encoding: str) -> Iterator[bytes]:
-    """The inside of a JSON string."""
+    """Yields the inside of a JSON string in pieces."""
     view = memoryview(data)
     if encoding != "utf-8":
         for start in range(0, len(data), PIECE):
@@ -133,12 +136,12 @@ def in_words(data: bytes | bytearray, encoding: str) -> str:
 
 
 def in_bytes(text: str, encoding: str) -> bytes:
-    """Raises ValueError for text that is not base 64."""
+    """Returns the bytes of a text. Raises ValueError for text that is not base 64."""
     return text.encode() if encoding == "utf-8" else base64.b64decode(text, validate=True)
 
 
 async def read_bytes(text: str, encoding: str, lease: Lease) -> bytes:
-    """What `text` says. Raises ValueError for text that is not base 64."""
+    """Returns the bytes of a text, decoded in pieces. Raises ValueError for text that is not base 64."""
     if encoding == "utf-8" or len(text) <= READ:
         return in_bytes(text, encoding)
     await lease.grow(len(text) // 4 * 3)
@@ -157,7 +160,9 @@ log = logging.getLogger(__name__)
 
 
 class Download(Response):
-    """With `length`: exactly that many bytes, or a broken connection. Without: until the source ends."""
+    """Sends a source: with `length` exactly that many bytes, or the connection breaks; without it, until the
+    source ends.
+    """
 
     def __init__(
         self,
@@ -177,9 +182,9 @@ class Download(Response):
             self.headers["content-length"] = str(length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Without a watch for it, sending to a client that went away succeeds to the last byte.
+        # Without this watch, sending to a client that went away would succeed to the last byte.
         async with aclosing(self._source) as source, until_client_goes(receive):
-            # What fails before the first byte is still an ordinary problem.
+            # A failure before the first byte is still answered with an ordinary problem.
             chunk = await anext(source, b"")
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -194,7 +199,7 @@ class Download(Response):
                 log.warning("download cut short (%s): %s", request_id_of(scope), error)
                 return
             if self._length is not None and sent != self._length:
-                # The file shrank meanwhile; an unfinished answer is the only honest one.
+                # The file shrank meanwhile; the answer stays unfinished, so that the client notices.
                 log.warning(
                     "download cut short (%s): %d of %d bytes", request_id_of(scope), sent, self._length
                 )

@@ -20,14 +20,14 @@ from sandboxer.wire.operations.declaration import BodyScope, Scope
 
 
 def is_wallet(request: Request) -> bool:
-    """By a session or SIGN-IN-WITH-X, not by a key."""
+    """Tells whether the caller uses a session or SIGN-IN-WITH-X, and not a key."""
     return not is_public_key(caller(request).public_key)
 
 
 async def confirm(
     request: Request, *, action: str, resource: str, factor: Factor | None = None, is_strict: bool = False
 ) -> None:
-    """Raises SecondProofNeeded with a challenge, unless the request brings its answer."""
+    """Raises SecondProofNeeded with a challenge, unless the request contains its answer."""
     await platform_of(request).wallets.second_proofs.require(
         caller(request),
         action=action,
@@ -41,8 +41,10 @@ async def confirm(
 async def confirm_new_factor(
     request: Request, *, action: str, resource: str, factor: Factor | None = None
 ) -> None:
-    """Before an account gets another key or wallet. As long as something of it is locked, both kinds agree:
-    else whoever holds one could end the other, put its own in that place, and unlock with the two."""
+    """Confirms that an account gets another key or wallet. As long as something of it is locked, both kinds
+    of proof are needed: otherwise whoever holds one could remove the other, replace it with its own, and
+    unlock with the two.
+    """
     platform, account = platform_of(request), caller(request).account
     living = platform.sandboxes.dependencies.repository.living()
     is_locked = any(one.account == account and is_guarded(one) for one in living)
@@ -63,7 +65,9 @@ async def confirm_new_factor(
 
 
 async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> bool:
-    """False: it is not locked, nothing is asked. True: the account's other factor allowed this, once."""
+    """Returns False if it is not locked, without asking. Returns True if the account's other factor allowed
+    this once.
+    """
     if thing.locked_at is None:
         return False
     await confirm(request, action=action, resource=thing.id, is_strict=True)
@@ -71,17 +75,19 @@ async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> b
 
 
 async def pass_gate(request: Request, profile_id: str | None) -> None:
-    """Where the operator or the profile demands it: who is this by the registry? Each proof admits once."""
+    """Checks the caller against the registry if the operator or the profile demands it. Each proof admits
+    once.
+    """
     await platform_of(request).admission.pass_gate(profile_id, caller(request), gate_proof(request))
 
 
 def gate_proof(request: Request) -> GenesisProof | None:
-    """What it brings for the genesis gate."""
+    """Returns the proof for the genesis gate that the request contains."""
     return proof_of_genesis(request.scope["headers"])
 
 
 async def demand_scope(request: Request, scope: Scope) -> None:
-    """Raises Forbidden for a delegated key without it; any other key may do what its account may."""
+    """Raises Forbidden for a delegated key without the scope; any other key may do what its account may."""
     platform, who = platform_of(request), caller(request)
     if who.is_owner:
         return

@@ -1,8 +1,8 @@
-"""What lasts lives no longer than the credentials that opened it: a stream, a terminal, a command, an upload
-or a download is ended within a second of their being revoked, suspended, replaced or expired.
+"""Long-lasting requests end with the credentials that opened them: a stream, a terminal, a command, an upload
+or a download is ended within a second after they are revoked, suspended, replaced or expired.
 
-Asked twice a second while it is open; the answer comes from memory. Whatever answers in pieces is asked from
-its first piece on; ordinary requests are over before that could matter, and are not asked.
+They are checked twice a second, from memory. An answer in pieces is watched from its first piece on; ordinary
+requests are over before that could matter, and are not watched.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ log = logging.getLogger(__name__)
 LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
 _EVENT_STREAM = b"text/event-stream"
-# For the last words to a client that may not read.
+# Time for the last message to a client that may not read.
 LAST_WORDS_S = 2.0
 
 Standing = Callable[[], Awaitable[None]]
 
 
 def may_last(scope: Scope) -> bool:
-    """Can this request stay open for long before its answer begins?"""
+    """Tells whether this request can stay open for long before its answer begins."""
     operation = operation_of(scope)
     if operation is None:
         return False
-    # Some reads wait for something to happen; none of them is left half done.
+    # Some reads wait for something to happen; none of them leaves anything half done.
     return operation.method == "GET" or isinstance(operation.answer, AnsweredOrEvents | Events | Upgrade)
 
 
 def standing_of(
     platform: Platform, caller: Caller, token: str | None, *, since: datetime | None = None
 ) -> Standing:
-    """Raises what would refuse this caller now. A key's secret that was replaced refuses too: the one that
-    signed, or, with `since`, any that was in use then."""
+    """Returns a check that raises what would refuse this caller now. It also refuses if the key's secret was
+    replaced: the secret that signed, or, with `since`, any secret that was in use then.
+    """
 
     async def check() -> None:
         if token is not None:
@@ -77,7 +78,9 @@ def _is_replaced(rotated_at: datetime | None, caller: Caller, since: datetime | 
 async def serve_while_standing(
     app: ASGIApp, scope: Scope, receive: Receive, send: Send, standing: Standing, *, from_start: bool
 ) -> None:
-    """`from_start`: it may last before its answer begins; else it is watched once that comes in pieces."""
+    """Serves a request while its credentials are valid. `from_start` means that it may last before its answer
+    begins; otherwise it is watched once the answer comes in pieces.
+    """
     task = asyncio.current_task()
     assert task is not None
     watch = _Watch(standing, task)
@@ -99,7 +102,7 @@ async def serve_while_standing(
 
 
 class _Watch:
-    """Cancels the task that serves a request when its credentials end. A short request costs it one timer."""
+    """Cancels the task that serves a request when its credentials end. A short request costs one timer."""
 
     def __init__(self, standing: Standing, serving: asyncio.Task[Any]) -> None:
         self._standing = standing
@@ -139,7 +142,7 @@ class _Watch:
 
 
 class _Answer:
-    """How far the answer got, to end it properly."""
+    """Knows how far the answer got, to end it properly."""
 
     def __init__(self, send: Send, watch: _Watch) -> None:
         self._send = send
@@ -164,7 +167,7 @@ class _Answer:
         elif kind == "websocket.close":
             self._is_over = True
         if self._is_over:
-            # Before the last piece is sent: whoever saw that finds nothing still under way.
+            # Before the last piece is sent, so that a client that received it finds nothing still running.
             self._watch.stop()
         await self._send(message)
 
@@ -175,7 +178,7 @@ class _Answer:
             await self._send({"type": "websocket.close", "code": CLOSE_REFUSED, "reason": why.code})
         elif not self._has_begun:
             answer = problems.response(why, problems.request_id_of(scope))
-            # What is left of an upload is not wanted any more.
+            # The rest of an upload is not needed any more.
             answer.headers["connection"] = "close"
             await answer(scope, receive, self._send)
         elif self._tells_events:
@@ -183,7 +186,7 @@ class _Answer:
             body = f"event: error\ndata: {document}\n\n".encode()
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
-            # An unfinished answer is the only honest one; the connection ends with it.
+            # The answer stays unfinished, so that the client notices; the connection ends with it.
             log.info("an answer was cut short (%s): %s", problems.request_id_of(scope), why)
 
 
@@ -201,7 +204,7 @@ class ClientGone(Exception):
 
 @asynccontextmanager
 async def until_client_goes(receive: Receive) -> AsyncIterator[None]:
-    """Runs the body; if the client goes away meanwhile, cancels it and raises ClientGone.
+    """Runs the body. If the client goes away meanwhile, cancels it and raises ClientGone.
 
     Use it only after the request's body was read to its end.
     """
@@ -221,6 +224,6 @@ async def _watch(receive: Receive) -> None:
 
 
 def single(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """A body fails with one error; the group around it would hide its type."""
+    """Unwraps the one error of a body: the group around it would hide its type."""
     first = group.exceptions[0]
     return single(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document: what the routes declare, plus problems, signatures and common headers."""
+"""Builds the OpenAPI 3.1 document: what the routes declare, plus problems, signatures and common headers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SECURITY: list[dict[str, list[str]]] = [
     {"WalletSession": []},
     {"SignInWithX": []},
 ]
-# Told in streams and terminals, so no route names them as its answer.
+# Models of streams and terminals, which no route declares as its answer.
 _STREAMED = (
     Problem,
     sandboxes.Event,

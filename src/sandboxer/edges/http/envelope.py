@@ -1,7 +1,8 @@
-"""What every answer carries, and what happens when nobody else caught an error. Outermost, raw ASGI.
+"""The outermost layer, raw ASGI: it adds what every answer carries, and handles errors that nobody else
+caught.
 
-A request id (the caller's own if it is sane), headers that keep browsers from guessing, what is deprecated,
-the trace it belongs to, one count and one duration per route template.
+It adds a request id (the caller's own if it is sane), headers that keep browsers from guessing, deprecation,
+and the trace, and records one count and one duration per route template.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Envelope:
             problem = host_exhausted(error) or Broken(why=str(error))
             if status == 0 and scope["type"] == "http":
                 await problems.response(problem, request_id)(scope, receive, enveloped)
-            # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.
+            # Otherwise the answer has begun; leaving it unfinished tells the client that it is not complete.
         finally:
             self._count(_template(scope), _method(scope), status, time.perf_counter() - began)
             if self._is_logged or self._spans is not None:
@@ -120,17 +121,17 @@ def _tracked(scope: Scope) -> RequestTrace:
             request_id = bytes(value).decode()
         elif name == b"traceparent":
             given, traces = value, traces + 1
-    # Who names two traces names none.
+    # Two traces count as none.
     return RequestTrace(request_id or new_id("req"), given if traces == 1 else None)
 
 
 def _trace(tracked: RequestTrace) -> tuple[tuple[bytes, bytes], ...]:
-    """To a caller that takes part in tracing."""
+    """Adds the trace to the answer for a caller that takes part in tracing."""
     return ((b"traceparent", tracked.trace.traceparent.encode()),) if tracked.is_propagated else ()
 
 
 def _deprecation(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """RFC 9745 and RFC 8594, where what was asked for will go."""
+    """Adds the headers of RFC 9745 and RFC 8594 if the operation will be removed."""
     operation = operation_of(scope)
     deprecated = None if operation is None else operation.deprecated
     return () if deprecated is None else _deprecation_headers(deprecated)
@@ -148,7 +149,7 @@ def _deprecation_headers(deprecated: Deprecation) -> tuple[tuple[bytes, bytes], 
 
 
 def _template(scope: Scope) -> str:
-    """The route, not the path: ids in labels would grow without end."""
+    """Returns the route's template and not the path, because ids in labels would grow without end."""
     return str(getattr(scope.get("route"), "path", "unmatched"))
 
 

@@ -44,7 +44,9 @@ IdempotencyKey = Annotated[
 async def once(
     request: Request, act: Callable[[], Awaitable[Response]], *, keep_answer: bool = True
 ) -> Response:
-    """Do it, unless the key says it was done. `keep_answer=False` for answers that hold a secret."""
+    """Acts, unless the key says that it was done. `keep_answer=False` is for answers that contain
+    a secret.
+    """
 
     async def act_unbound(bind: Bind | None) -> Response:
         return await act()
@@ -53,8 +55,9 @@ async def once(
 
 
 async def once_many(request: Request, act: ActMany) -> Response:
-    """As `once_bound`, for several things at once: `act` is told the ids of those that an earlier try, which
-    nobody answered for, began to make, by number; it makes the others."""
+    """Works like `once_bound` for several things at once: `act` gets, by number, the ids of those that an
+    earlier attempt, whose answer was lost, began to make; it makes the others.
+    """
     begun: dict[int, str] = {}
 
     async def recall(made: str) -> Response | None:
@@ -78,14 +81,15 @@ async def once_bound(
     content: str | None = None,
     is_many: bool = False,
 ) -> Response:
-    """As `once`, for what is made in a transaction of ours.
+    """Works like `once` for what is made in a transaction of ours.
 
-    `redact` takes out of the kept answer what is shown once. `owner` is whose key it is, if not an account's.
-    `content` stands for a body that is too large to be read beforehand.
+    `redact` removes from the kept answer what is shown only once. `owner` is whose key it is, if not an
+    account's. `content` stands for a body that is too large to be read beforehand.
 
-    `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, whatever
-    becomes of us before the answer is kept. `recall` answers for it then; None: it came to nothing, do it.
-    What was made with a secret and without a `recall` is not made again: its answer is lost.
+    `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, even if
+    the server dies before the answer is kept. `recall` then answers for it; None means that nothing came of
+    it, so it is done again. What was made with a secret and without a `recall` is not made again: its answer
+    is lost.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -105,7 +109,7 @@ async def once_bound(
     try:
         answer = await recall(begun.id) if isinstance(begun, Made) and recall is not None else None
         if answer is None:
-            # What was bound may be there all the same: the database went away after the commit.
+            # What was bound may exist all the same, if the database went away after the commit.
             give_up = idempotency.leave
             bind = idempotency.bind_one_more if is_many else idempotency.bind
             answer = await act(lambda conn, made: bind(conn, fresh, made))
@@ -113,7 +117,7 @@ async def once_bound(
         await unsettled.settle(store, lambda conn: give_up(conn, fresh))
         raise
     except BaseException:
-        # The client went away, or we broke: what was made goes on without us.
+        # The client went away, or the server failed; what was made goes on.
         await unsettled.settle(store, lambda conn: idempotency.leave(conn, fresh))
         raise
     if keep_answer:
@@ -151,7 +155,7 @@ async def _begin(request: Request, key: str, owner: str | None, content: str | N
     try:
         return await unsettled.begin(platform.store, begin)
     except (FateUnknown, asyncio.CancelledError):
-        # Nobody is at work under this claim, should it be there.
+        # Nobody works under this claim, if it exists.
         unsettled.later(lambda conn: idempotency.abandon(conn, fresh))
         raise
 

@@ -1,4 +1,6 @@
-"""Which operation a request asks for. Looked up once, outermost; nothing else looks at a path."""
+"""Finds the operation that a request asks for. It is looked up once, at the outermost layer; nothing else
+looks at a path.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Binding:
 
     @cached_property
     def route(self) -> BaseRoute:
-        """Made when it is first asked for: all of them together would take a tenth of a server's start."""
+        """The route, made when it is first needed: all of them together would take a tenth of the server's
+        start.
+        """
         return self.make()
 
     def routes(self) -> Iterator[BaseRoute]:
@@ -38,14 +42,14 @@ class Binding:
 @dataclass(frozen=True, slots=True)
 class Matched:
     operation: AnyOperation
-    # What the names in the path stand for.
+    # The values of the names in the path.
     names: Mapping[str, str]
-    # None: the path is known, and this method is not served there.
+    # None if the path is known but does not serve this method.
     route: BaseRoute | None
 
 
 def matched(scope: Scope) -> Matched | None:
-    """None: nothing is served at this path, as far as this method goes."""
+    """Returns the match, or None if nothing is served at this path with this method."""
     found: Matched | None = scope.get(_MATCHED)
     return found
 
@@ -57,7 +61,9 @@ def operation_of(scope: Scope) -> AnyOperation | None:
 
 @dataclass(slots=True)
 class _Node:
-    """A place in the tree of paths: what follows word by word, what follows for any word, what ends here."""
+    """A node in the tree of paths: what follows for a fixed word, what follows for any word, and what ends
+    here.
+    """
 
     words: dict[str, _Node] = field(default_factory=dict)
     any_word: _Node | None = None
@@ -90,13 +96,13 @@ class Matcher:
             route = binding.websocket if is_upgrade else binding.route
             return Matched(binding.operation, dict(zip(names, values, strict=True)), route)
         if method == "HEAD" and (found := _find(self._root, words, 0, "GET", [])):
-            # Judged like a look at the same thing, and then refused.
+            # Judged like a GET of the same path, and then refused.
             (binding, names), values = found
             return Matched(binding.operation, dict(zip(names, values, strict=True)), None)
         return None
 
     def methods(self, path: str) -> list[str]:
-        """All that is served at this path."""
+        """Returns all methods that are served at this path."""
         known = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
         return [one for one in known if _find(self._root, path.split("/"), 0, one, [])]
 
@@ -105,7 +111,7 @@ _Found = tuple[tuple[Binding, Sequence[str]], list[str]]
 
 
 def _find(node: _Node, words: list[str], at: int, method: str, values: list[str]) -> _Found | None:
-    """A word that a path names comes before a name that stands for any."""
+    """Searches the tree. A fixed word takes precedence over a name that stands for any word."""
     if at == len(words):
         ends = node.bindings.get(method)
         return None if ends is None else (ends, values)
@@ -118,7 +124,7 @@ def _find(node: _Node, words: list[str], at: int, method: str, values: list[str]
 
 
 class Matching:
-    """Puts what a request asks for into its scope."""
+    """Stores in the scope what a request asks for."""
 
     def __init__(self, app: ASGIApp, matcher: Matcher) -> None:
         self._app = app

@@ -22,14 +22,14 @@ from sandboxer.wire.operations.declaration import OperatorAudit
 from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
-# Paths and queries are the caller's own words; of long ones the beginning is enough.
+# Paths and queries are the caller's own words; the beginning of long ones is enough.
 _MOST = 1000
 _PLURAL = {"sandbox": "sandboxes"}
 _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
 async def audit_operation(platform: Platform, scope: Scope, caller: Caller) -> None:
-    """Write it down, if the operator goes into what is somebody else's; nothing happens there before that."""
+    """Writes a row if the operator acts on what belongs to somebody else; nothing happens before that."""
     found = matched(scope)
     if found is None or found.operation.operator_audit is None or not caller.is_owner:
         return
@@ -46,7 +46,7 @@ async def audit_operation(platform: Platform, scope: Scope, caller: Caller) -> N
 async def note_relay(
     platform: Platform, caller: Caller, sandbox_id: str, method: bytes, path: bytes, query: bytes
 ) -> None:
-    """Before the operator speaks with a port of a tenant's sandbox."""
+    """Writes a row before the operator connects to a port of a tenant's sandbox."""
     asked = {
         "method": method.decode("latin-1"),
         "path": path.decode("latin-1")[:_MOST],
@@ -68,7 +68,7 @@ async def note_relay(
 
 
 async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, what: str) -> None:
-    """Before the operator makes something in or of a tenant's thing that the body names."""
+    """Writes a row before the operator uses a tenant's thing that the body names."""
     if caller.is_owner:
         asked = {
             "method": "POST",
@@ -81,7 +81,7 @@ async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, wha
 async def note(
     platform: Platform, caller: Caller, row: OperatorAudit, id_: str, asked: Mapping[str, str]
 ) -> None:
-    """`asked` is what the row says of the request."""
+    """Writes a row; `asked` is what it says about the request."""
     owned = await _find(platform, row.thing, id_, caller)
     if owned is None or owned.account == caller.account:
         return
@@ -90,7 +90,7 @@ async def note(
 
 
 async def note_endings(platform: Platform, caller: Caller, due: Sequence[Sandbox]) -> None:
-    """Before the operator ends those that are past their time."""
+    """Writes a row before the operator ends what is past its time."""
     said = {sandbox.id: {"account": sandbox.account} for sandbox in due if sandbox.account != caller.account}
     await audit.write_down(platform.store, caller, "sandbox.expire", said, now=platform.clock.now())
 

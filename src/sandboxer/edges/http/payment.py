@@ -1,7 +1,7 @@
-"""402: funding needed. For strangers on payable routes, and for callers whose bucket is too empty.
+"""Answers 402, funding needed: to strangers on payable routes, and to callers whose bucket is too empty.
 
-A stranger's request is judged like anyone's before it is asked for money: what is malformed is a 422, what
-costs nothing is a 401. Ways to pay are added by `platform.payment_offers`.
+A stranger's request is judged like anyone's before it is asked for money: a malformed one gets 422, one that
+costs nothing gets 401. `platform.payment_offers` adds the ways to pay.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PriceOf = Callable[[], Price]
 
 
 async def paying_caller(request: Request, price: PriceOf) -> Caller:
-    """Who is calling. A stranger gets PaymentNeeded, after what it asks for was found to make sense."""
+    """Returns the caller. A stranger gets PaymentNeeded, after the request was found to make sense."""
     if STRANGER not in request.scope:
         return caller(request)
     asked = price()
     if not platform_of(request).settings.charging or asked.payable.sats == 0:
-        # Money would not help: who are you?
+        # Money would not help; the caller must authenticate.
         raise unsigned()
     offer = await _offer(request, asked)
     raise PaymentNeeded(**{**_facts(asked), **offer.facts})
@@ -44,7 +44,7 @@ async def paying_caller(request: Request, price: PriceOf) -> Caller:
 
 @asynccontextmanager
 async def offering(request: Request, price: PriceOf) -> AsyncIterator[None]:
-    """A known caller that is short of credit is told the ways to pay, beside what is missing."""
+    """Adds the ways to pay to the error of a known caller that is short of credit."""
     try:
         yield
     except InsufficientCredit as error:

@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 problems. The only place that knows which error has which status code.
+"""Turns errors into RFC 9457 problems. Only this module knows which error has which status code.
 
-`responses_of` says what an operation may answer with, for the OpenAPI document: all of it.
+`responses_of` lists everything that an operation may answer with, for the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = "1"
 MAX_FIELD_ERRORS = 20
-# Of patterns such as `^sbx_[0-9a-z]{26}$`: what such a name begins with.
+# Finds what a name begins with in patterns such as `^sbx_[0-9a-z]{26}$`.
 NAMED_KIND = re.compile(r"\^(?P<kind>[a-z-]+(?:_|-|\\\.))\[")
 MAX_FACT_CHARACTERS = 4000
 REQUEST_ID = "sandboxer.request_id"
-# Headers that a refusal of this request shall carry, as a mapping.
+# The scope key of headers that a refusal of this request carries.
 ANSWER_HEADERS = "sandboxer.answer_headers"
-# A class stands for its children too, unless they have a line of their own.
+# A class also stands for its subclasses, unless they have an entry of their own.
 STATUS: Mapping[type[SandboxerError], int] = {
     errors.Refused: 400,
     errors.InvalidRequest: 422,
@@ -70,7 +70,7 @@ STATUS: Mapping[type[SandboxerError], int] = {
     errors.Broken: 500,
     SandboxerError: 500,
 }
-# What the framework itself refuses: code and what to do next.
+# Refusals of the framework itself: the code, and what to do next.
 FRAMEWORK: Mapping[int, tuple[str, str]] = {
     400: ("bad_request", "Correct the request and try again."),
     404: ("no_such_route", "See GET /openapi.json for the routes."),
@@ -101,14 +101,14 @@ _MEANINGS: Mapping[int, str] = {
     503: "Not possible right now; retry later.",
 }
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-# What every request of an access can meet. Unsigned operations with a body name what that adds.
+# Errors that every request of an access can meet. Unsigned operations with a body declare what that adds.
 _SIGNED = (401, 403, 408, 413, 422, 429, 500, 503)
 _BY_ACCESS: Mapping[Access, tuple[int, ...]] = {
     Access.UNSIGNED: (429, 500),
     Access.LOOPBACK: (429, 500),
     Access.EITHER: (408, 413, 422, 429, 500, 503),
 }
-# One event of a stream; its data is the JSON of the model that the route names.
+# One event of a stream; its data is the JSON of the model that the route declares.
 SERVER_EVENT: dict[str, Any] = {
     "type": "object",
     "required": ["event", "data"],
@@ -126,12 +126,12 @@ def status_of(error: SandboxerError) -> int:
 
 
 def document(error: SandboxerError, request_id: str) -> dict[str, object]:
-    """The problem as it goes to the wire. Facts that would shadow a member of the document are left out."""
+    """Returns the problem as it is sent. Facts that would shadow a member of the document are left out."""
     status = status_of(error)
     facts = dict(error.facts)
     hint = facts.pop("hint", None)
     if isinstance(error, Broken):
-        # What broke is for the log, never for the caller.
+        # Internal errors are logged and never shown to the caller.
         facts, detail = {}, "Something broke on our side."
     else:
         detail = str(error)
@@ -157,7 +157,7 @@ def response(
 def framework_response(
     status: int, detail: str, request_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A refusal that belongs to HTTP itself: no such route, wrong method, bad range."""
+    """Returns a refusal that belongs to HTTP itself: no such route, wrong method, bad range."""
     code, next_step = FRAMEWORK.get(status, FRAMEWORK[400])
     return _render(_members(status, code, detail, next_step, request_id), dict(headers or {}))
 
@@ -175,7 +175,7 @@ async def on_sandboxer_error(request: Request, error: Exception) -> Response:
 async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, SandboxerError):
-        # The framework wraps what reading the body raised.
+        # The framework wraps the error that reading the body raised.
         return await on_sandboxer_error(request, error.__cause__)
     if error.status_code == 400 and error.__cause__ is not None:
         return response(
@@ -196,14 +196,18 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 def invalid(found: Sequence[Mapping[str, object]]) -> InvalidRequest:
-    """Validation errors in our words. What the caller sent is never echoed: it may be a secret."""
+    """Returns validation errors in our words. What the caller sent is never echoed, because it may be a
+    secret.
+    """
     listed = [{"field": _field(e.get("loc")), "why": _why(e)} for e in found[:MAX_FIELD_ERRORS]]
     first = listed[0] if listed else {"field": "body", "why": "invalid"}
     return InvalidRequest(**first, errors=listed)
 
 
 def _why(found: Mapping[str, object]) -> str:
-    """A person who gave half an id is shown a whole one's shape, not a regular expression."""
+    """Describes a pattern: a person who gave half an id is shown the form of a whole one, not a regular
+    expression.
+    """
     context = found.get("ctx")
     pattern = str(context.get("pattern", "")) if isinstance(context, Mapping) else ""
     begins = NAMED_KIND.match(pattern)
@@ -257,12 +261,12 @@ def _plain(value: object) -> object:
 
 
 def _printable(text: str) -> str:
-    """Names inside a sandbox may be broken UTF-8; JSON must not be."""
+    """Replaces broken UTF-8, which names inside a sandbox may contain and JSON may not."""
     return text[:MAX_FACT_CHARACTERS].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def responses_of(operation: AnyOperation) -> Responses:
-    """All that an operation may answer with beside its model."""
+    """Returns everything that an operation may answer with besides its model."""
     refused = _responses(*_BY_ACCESS.get(operation.access, _SIGNED), *operation.failures)
     return {**refused, **_successes(operation.answer)}
 
@@ -295,7 +299,7 @@ def _responses(*statuses: int) -> Responses:
 
 
 def stream(description: str) -> dict[str, Any]:
-    """A 200 answer of server-sent events."""
+    """Returns the description of a 200 answer with server-sent events."""
     return {"description": description, "content": {"text/event-stream": {"schema": SERVER_EVENT}}}
 
 

@@ -1,8 +1,8 @@
-"""A payment that comes with a request, on its way to the checkout and back: what every purchase shares.
+"""Payments that come with a request: what every purchase shares, and the purchase of sandboxes and time for
+them.
 
-Order matters: the request is judged first, then an Idempotency-Key is looked up, and only then the payment.
-
-Sandboxes and time for them, paid in the request: provision, then settle; on failure neither stays.
+The order matters: the request is judged first, then an Idempotency-Key is looked up, and only then the
+payment. A sandbox is provisioned first and settled afterwards; if either fails, neither stays.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SECRET_FIELDS = ("key",)
 
 
 def x402_of(request: Request) -> X402:
-    """Raises NotAvailable where the operator takes no such payments."""
+    """Returns the checkout. Raises NotAvailable if the operator accepts no such payments."""
     x402 = platform_of(request).payments.x402
     if x402 is None:
         raise NotAvailable(what="Payment by x402", why="the operator has set up none")
@@ -71,12 +71,12 @@ def x402_of(request: Request) -> X402:
 
 
 def presented_in(request: Request) -> Presented | None:
-    """The payment in the request's headers, if there is one that is of any use to this caller."""
+    """Returns the payment in the request's headers, if there is one that is of use to this caller."""
     headers = request.scope["headers"]
     if presenting.payment_header(headers) is None:
         return None
     if not is_stranger(request) and caller(request).is_owner:
-        # The owner pays nothing, so nothing is taken.
+        # The owner pays nothing, so no payment is taken.
         return None
     return x402_of(request).checkout.present(headers)
 
@@ -90,7 +90,7 @@ def known_account(request: Request) -> str | None:
 
 
 async def request_hash(request: Request) -> str:
-    """Of what is asked, and who asks: the same payment does not serve a second account."""
+    """Returns a hash of what is asked and who asks, so that one payment does not serve a second account."""
     digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
     digest.update(await request.body())
     return f"{digest.hexdigest()}:{known_account(request) or ''}"
@@ -98,7 +98,7 @@ async def request_hash(request: Request) -> str:
 
 @asynccontextmanager
 async def asking(request: Request, payable: Payable, sats: int, *, tag: str = "") -> AsyncIterator[None]:
-    """A payment that is refused, or is not enough, is answered with new offers."""
+    """Answers a payment that is refused, or not sufficient, with new offers."""
     try:
         yield
     except (PaymentRefused, InsufficientCredit, PaymentNeeded) as error:
@@ -124,14 +124,14 @@ async def taken(request: Request, presented: Presented, wanted: Wanted) -> Async
 
 
 def payer_of(payment: Payment) -> Caller:
-    """Whoever paid acts for the account of his wallet."""
+    """Returns the caller for whoever paid: the account of the wallet."""
     return Caller(public_key=payment.wallet, account=payment.account)
 
 
 async def purchase(
     request: Request, presented: Presented, act: Act, *, recall: Recall | None = None
 ) -> Response:
-    """Once for each Idempotency-Key, in a task that outlives the caller, its secret never kept."""
+    """Runs once for each Idempotency-Key, in a task that outlives the caller; its secret is never kept."""
     x402 = x402_of(request)
 
     async def go_on(bind: Any) -> Response:
@@ -142,7 +142,7 @@ async def purchase(
         return await once_bound(request, go_on, recall=recall, redact=without_secrets)
     owner = _proven_wallet(presented)
     if owner is None:
-        # Nobody vouches for who asks before the chain does: the payment itself is the only key.
+        # Before the chain confirms, nothing proves who asks; the payment itself is the only key.
         return await go_on(None)
     return await once_bound(request, go_on, recall=recall, redact=without_secrets, owner=owner)
 
@@ -152,7 +152,9 @@ async def _awaited(work: Awaitable[Response]) -> Response:
 
 
 def _proven_wallet(presented: Presented) -> str | None:
-    """The payer, if his own signature is under it: others must not be shown what he was answered."""
+    """Returns the payer if the payment has the payer's own signature: others must not see the payer's
+    answers.
+    """
     way, authorization = presented.way, presented.authorization
     if way is None or authorization is None:
         return None
@@ -162,15 +164,17 @@ def _proven_wallet(presented: Presented) -> str | None:
 
 
 def without_secrets(body: bytes) -> bytes:
-    """As it is kept for repetitions."""
+    """Returns the answer as it is kept for repetitions."""
     document = json.loads(body)
     return json.dumps({**document, **{name: None for name in _SECRET_FIELDS if name in document}}).encode()
 
 
 async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> wire_keys.NewKey | None:
-    """For a wallet that paid and has no key yet, in the answer to the very request that brought the payment.
+    """Makes a key for a wallet that paid and has none, in the answer to the very request that brought the
+    payment.
 
-    Once broadcast, a payment's signature is there for all to copy; later the wallet signs in, or pays anew.
+    Once broadcast, a payment's signature can be copied by anyone; later the wallet has to sign in, or pay
+    again.
     """
     if not is_payer:
         return None
@@ -208,7 +212,7 @@ def shown(payment: Payment) -> wire.Payment:
 
 
 def settled_headers(payment: Payment) -> Mapping[str, str]:
-    """x402's own word on the settlement; `settlement_pending` is neither success nor failure."""
+    """Returns x402's headers about the settlement; `settlement_pending` is neither success nor failure."""
     is_moving = payment.state in IN_FLIGHT and payment.state is not State.MEMPOOL
     answer = schemas.SettleResponse(
         success=not is_moving,
@@ -223,7 +227,7 @@ def settled_headers(payment: Payment) -> Mapping[str, str]:
 
 
 async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presented) -> Response:
-    """Always waits until it is ready: only what was made is paid for."""
+    """Makes a sandbox and always waits until it is ready: only what was made is paid for."""
     was_stranger = is_stranger(request)
     account = known_account(request)
     purchases = platform_of(request).purchases
@@ -258,7 +262,8 @@ async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presen
 
 
 async def named_payer(request: Request, presented: Presented) -> Caller:
-    """Who is calling, or else whom the payment names: so far only for what must be asked before it is taken.
+    """Returns the caller, or whom the payment names: enough for what must be checked before the payment is
+    taken.
 
     Raises Unauthenticated for a wallet without an account.
     """
@@ -273,9 +278,10 @@ async def named_payer(request: Request, presented: Presented) -> Caller:
 
 @asynccontextmanager
 async def proven(request: Request, presented: Presented) -> AsyncIterator[None]:
-    """What refuses a stranger in here is told only to who could pay: the payment is verified first.
+    """Verifies the payment before a stranger is told what refuses the request.
 
-    Else whoever names somebody's wallet would learn by the answer which sandboxes are that wallet's.
+    Otherwise whoever names somebody's wallet could learn from the answer which sandboxes belong to that
+    wallet.
     """
     try:
         yield
@@ -304,12 +310,12 @@ async def _more_time(request: Request, sandbox_id: str, account: str | None) -> 
 
 
 async def extend(request: Request, sandbox_id: str, presented: Presented) -> Payment:
-    """Pay for more time; the time itself is the caller's business, and so is whether it may be had.
+    """Takes a payment for more time; granting the time, and whether it may be had, is up to the caller.
 
     `named_payer` comes first. Raises what refuses the payment.
     """
     account = caller(request).account
-    # A wallet may be linked to a delegated key: paying gives it no scope that the key has not.
+    # A wallet may be linked to a delegated key: paying gives it no scope that the key lacks.
     await demand_scope(request, Scope.SANDBOXES_MANAGE)
     order = await _more_time(request, sandbox_id, account)
     x402 = x402_of(request)

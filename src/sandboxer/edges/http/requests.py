@@ -35,7 +35,7 @@ def caller(connection: HTTPConnection) -> Caller:
 
 
 def lease_of(scope: Scope) -> Lease:
-    """What this request may hold beyond 64 KiB is taken by it."""
+    """Returns the lease that accounts for what this request holds beyond 64 KiB."""
     lease = scope[LEASE]
     assert isinstance(lease, Lease)
     return lease
@@ -49,7 +49,7 @@ def require_owner(connection: HTTPConnection) -> Caller:
 
 
 def path_of(scope: Scope, name: str = "path") -> str:
-    """The parameter's exact bytes, with surrogates for those that are not UTF-8 (`os.fsdecode`)."""
+    """Returns the parameter's exact bytes, with surrogates for those that are not UTF-8 (`os.fsdecode`)."""
     wanted = name.encode()
     found: list[bytes] = []
     for pair in scope["query_string"].split(b"&"):
@@ -62,7 +62,7 @@ def path_of(scope: Scope, name: str = "path") -> str:
 
 
 def exact(path: str, encoding: str) -> str:
-    """A path of a JSON body, whose bytes may be written percent-encoded."""
+    """Returns a path of a JSON body, whose bytes may be percent-encoded."""
     return path if encoding == "text" else os.fsdecode(unquote_to_bytes(path))
 
 
@@ -91,7 +91,7 @@ _FORM = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 class Span:
     offset: int
     length: int
-    # False: the whole file.
+    # False for the whole file.
     is_part: bool
 
     def content_range(self, size: int) -> str:
@@ -103,7 +103,9 @@ class NotSatisfiable(Exception):
 
 
 def span(header: str | None, size: int) -> Span:
-    """What to send. A range we do not understand (several at once, other units) means the whole file."""
+    """Returns what to send. A range that is not understood (several at once, other units) means the whole
+    file.
+    """
     whole = Span(0, size, False)
     match = _FORM.fullmatch(header.strip()) if header else None
     if match is None or match.groups() == ("", ""):
@@ -124,14 +126,16 @@ def span(header: str | None, size: int) -> Span:
 
 
 def wanted_volumes(wanted: Sequence[wire.WantedVolume]) -> tuple[WantedVolume, ...]:
-    """For a request that is completed at its admission."""
+    """Returns the volumes for a request that is completed at its admission."""
     return tuple(
         WantedVolume(volume=one.volume, path=one.path, is_read_only=one.mode == "ro") for one in wanted
     )
 
 
 async def mounts(request: Request, wanted: Sequence[wire.WantedVolume]) -> tuple[VolumeMount, ...]:
-    """Raises NotFound for one that is not the caller's, InvalidRequest for where it shall be seen."""
+    """Returns the mounts. Raises NotFound for a volume that is not the caller's, InvalidRequest for a bad
+    mount point.
+    """
     if not wanted:
         return ()
     return await platform_of(request).artifacts.volumes.mounts(wanted_volumes(wanted), caller(request))

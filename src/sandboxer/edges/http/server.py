@@ -1,4 +1,6 @@
-"""Serves the app: one process, one loop. Answers once the platform is open; closes it at the end."""
+"""Serves the app in one process with one loop. It answers once the platform is open, and closes it at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from sandboxer.wiring import Platform, open_platform
 
 log = logging.getLogger(__name__)
 BACKLOG = 4096
-# Streams and terminals do not end by themselves; whoever is connected has this long.
+# Streams and terminals do not end by themselves; clients have this long at the end.
 GRACE_S = 3
 MAX_WEBSOCKET_MESSAGE = 1024 * 1024
 KEEP_ALIVE_S = 75
@@ -43,8 +45,8 @@ OnReady = Callable[[str], None]
 
 
 def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    # A shell's usual 1024 descriptors are fewer than the sandboxes and streams of one host.
+    """Serves until SIGINT or SIGTERM."""
+    # The usual 1024 descriptors are too few for the sandboxes and streams of one host.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     come_first()
@@ -52,7 +54,7 @@ def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 
 
 async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once requests are answered."""
+    """Serves until SIGINT or SIGTERM. `on_ready` gets the URL once requests are answered."""
     listening = listen(settings.host, settings.port)
     with contextlib.closing(listening):
         port = listening.getsockname()[1]
@@ -76,7 +78,9 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 
 
 async def open_ports(platform: Platform, opened: AsyncExitStack) -> type[asyncio.Protocol]:
-    """Ports of sandboxes: by name on a listener of their own, by path on the API's, by what is returned."""
+    """Serves ports of sandboxes: by name on a listener of their own, and by path on the API's, through the
+    returned protocol.
+    """
     proxy = await opened.enter_async_context(open_proxy(platform))
     address = platform.settings.proxy_address
     if address is not None:
@@ -88,7 +92,7 @@ async def open_ports(platform: Platform, opened: AsyncExitStack) -> type[asyncio
 
 
 async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:
-    """The SSH gateway, if the settings say where."""
+    """Opens the SSH gateway, if the settings say where."""
     address = platform.settings.ssh_address
     if address is None:
         return
@@ -102,7 +106,7 @@ async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:
 
 
 def _edge(settings: Settings, ports: socket.socket) -> AbstractAsyncContextManager[None]:
-    """Caddy in front of both listeners, on this machine."""
+    """Runs Caddy in front of both listeners, on this machine."""
     plan = EdgePlan(
         site=urlsplit(settings.public_url or "").hostname or "localhost",
         api=f"127.0.0.1:{settings.port}",
@@ -121,7 +125,7 @@ def _listen_for_proxy(settings: Settings, host: str, port: int) -> socket.socket
     except OSError as error:
         if settings.proxy_listen is not None or error.errno != errno.EADDRINUSE:
             raise
-        # Nobody asked for this very port.
+        # This particular port was not asked for.
         log.warning("port %d is taken: ports of sandboxes are served on another", port)
         return listen(host, 0)
 
@@ -158,9 +162,10 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bound before anything is opened: a taken port is a cheap failure, and port 0 becomes a real one."""
+    """Binds before anything is opened, so that a taken port fails early and port 0 becomes a real one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP, or asyncio leaves Nagle's algorithm on: 40 ms for every answer in two pieces.
+    # Declared as TCP, or asyncio leaves Nagle's algorithm on, which costs 40 ms for every answer in two
+    # pieces.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,7 +186,9 @@ def url_of(host: str, port: int) -> str:
 def config(
     app: FastAPI, settings: Settings, *, ports: type[asyncio.Protocol] | None = None
 ) -> uvicorn.Config:
-    """`ports`: who reads requests, if ports of sandboxes are served by path."""
+    """Returns uvicorn's configuration. `ports` is the protocol that reads requests, if ports are served by
+    path.
+    """
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     return uvicorn.Config(
         app,
@@ -191,7 +198,7 @@ def config(
         log_config=None,
         access_log=False,
         log_level=settings.log_level,
-        # Peer addresses decide who may read /metrics: nobody may claim another.
+        # Peer addresses decide who may read /metrics, so nobody may claim another one.
         proxy_headers=False,
         server_header=False,
         date_header=True,
@@ -205,13 +212,13 @@ def config(
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """uvicorn takes a refused WebSocket upgrade for an unfinished one."""
+    """Filters a log record: uvicorn takes a refused WebSocket upgrade for an unfinished one."""
     return record.msg != "ASGI callable returned without completing handshake."
 
 
 @contextlib.contextmanager
 def _stopped_when_superseded(platform: Platform, stop: Callable[[], None]) -> Iterator[None]:
-    """Another server has our database: nothing of ours is written any more, so there is nothing to serve."""
+    """Stops serving when another server has taken over our database: nothing of ours is written any more."""
     claim = platform.store.database.claim
     if claim is None:
         yield

@@ -1,4 +1,6 @@
-"""Records of services as the words of the wire, and the wire's words as what the services package takes."""
+"""Translates records of services into models of the wire, and models of the wire into what the services
+package takes.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Server-sent events: a stream that always ends, with its last event or with an `error` event (a problem).
 
-What fails before the first event is an ordinary problem answer. A comment every few seconds keeps proxies
-from closing a quiet stream.
-
-In the output of commands bytes become text without ever cutting a character in two.
+A failure before the first event is an ordinary problem answer. A comment every few seconds keeps proxies from
+closing a quiet stream. Output of commands becomes text without ever cutting a character in two.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class ServerEvent:
     name: str
     data: BaseModel | Mapping[str, object]
     id: str | None = None
-    # What of `data` is too large for one piece.
+    # The part of `data` that is too large for one piece.
     texts: Texts | None = None
 
     def pieces(self) -> Iterator[bytes]:
@@ -65,10 +63,10 @@ class EventStream(Response):
     def __init__(self, source: AsyncIterator[ServerEvent], *, begin_at_once: bool = False) -> None:
         super().__init__(status_code=200, media_type=EVENT_STREAM)
         del self.headers["content-length"]
-        # Not to be held back by a proxy that buffers.
+        # Tells proxies not to buffer the stream.
         self.headers["x-accel-buffering"] = "no"
         self._source = cast(AsyncGenerator[ServerEvent, None], source)
-        # Answer before the first event, for sources that may stay quiet for long.
+        # Whether to answer before the first event, for sources that may stay quiet for long.
         self._begin_at_once = begin_at_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +112,7 @@ async def _beat(send: Send) -> None:
 
 
 class OutputEvents:
-    """Turns pieces of two streams into events, and knows how far each stream was told."""
+    """Turns pieces of two streams into events, and knows the position of each stream."""
 
     def __init__(self, encoding: str, *, stdout_at: int = 0, stderr_at: int = 0) -> None:
         self._is_text = encoding == "utf-8"
@@ -124,11 +122,11 @@ class OutputEvents:
 
     @property
     def position(self) -> str:
-        """What to give as `after` (or Last-Event-ID) to go on from here."""
+        """Returns what to give as `after` (or Last-Event-ID) to continue from here."""
         return f"{self._sent[Stream.STDOUT]}.{self._sent[Stream.STDERR]}"
 
     def piece(self, output: Output) -> ServerEvent | None:
-        """None while all there is, is the beginning of a character."""
+        """Returns an event, or None while there is only the beginning of a character."""
         stream = output.stream
         if not self._is_text:
             self._sent[stream] += output.dropped + len(output.data)
@@ -140,7 +138,7 @@ class OutputEvents:
         return self._event(stream, text, output.dropped) if text or output.dropped else None
 
     def rest(self) -> list[ServerEvent]:
-        """What an unfinished character leaves behind at the very end."""
+        """Returns what an unfinished character leaves behind at the very end."""
         events = []
         for stream in Stream:
             if text := self._decoders[stream].decode(b"", final=True):

@@ -1,4 +1,4 @@
-"""What the proxy itself answers: problems that say whose fault it is, and redirects; whole messages."""
+"""The proxy's own answers: problems that say whose fault it is, and redirects. Each is a whole message."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def misdirected(name: str) -> bytes:
 
 
 def redirect(location: bytes, cookie: str) -> bytes:
-    """To the same page without the token in its address, which a cookie stands for from now on."""
+    """Redirects to the same page without the token in its address; from now on the cookie replaces it."""
     headers = {
         "location": location.decode("latin-1"),
         "set-cookie": cookie,

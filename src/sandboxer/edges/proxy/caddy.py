@@ -1,7 +1,7 @@
-"""The TLS edge's configuration: Caddy in front of the API and the ports, certificates by itself.
+"""The configuration of the TLS edge: Caddy stands in front of the API and the ports and obtains certificates.
 
-Which name goes where is decided here, and Caddy asks us before it fetches a certificate for a name (`ask`):
-strangers could have it fetch them without end.
+The configuration decides which name goes where. Caddy asks the platform before it obtains a certificate for a
+name (`ask`), because strangers could otherwise make it obtain any number.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ ASK = "/v1/edge/ask"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgePlan:
-    """What stands behind the edge, and by which names."""
+    """What stands behind the edge, and under which names."""
 
-    # Name of the API; None: only ports are served.
+    # The name of the API; None if only ports are served.
     site: str | None
     api: str
     ports: str
     https_port: int = 443
-    # Certificates of an authority of Caddy's own instead of a public one.
+    # Whether Caddy's own authority issues certificates instead of a public one.
     internal: bool = False
-    # A wildcard certificate for the names of ports, instead of one for each.
+    # Whether one wildcard certificate serves all names of ports.
     certificate: Path | None = None
     key: Path | None = None
-    # Where Caddy keeps certificates; None: where it always does.
+    # Where Caddy keeps certificates; None for its default place.
     storage: Path | None = None
-    # Under our supervision: no port of its own to be told things, nothing installed on this machine.
+    # Whether this server runs Caddy: then it has no admin port and installs nothing on this machine.
     is_supervised: bool = False
 
 
@@ -66,7 +66,9 @@ def _options(plan: EdgePlan) -> str:
 
 
 def _api(plan: EdgePlan) -> str:
-    """Requests are signed over method, path with query and body: nothing here may rewrite any of them."""
+    """Returns the route to the API. Requests are signed over method, path with query and body, so nothing may
+    rewrite them.
+    """
     tls = "\ttls internal\n" if plan.internal else ""
     return f"""https://{plan.site}:{plan.https_port} {{
 {tls}	# The platform shows its metrics to loopback only, and through a proxy everyone looks like loopback.
@@ -143,7 +145,7 @@ def find_caddy() -> str:
 
 
 async def write_plan(plan: EdgePlan, file: Path) -> None:
-    """Write the configuration and have Caddy check it. Raises InvalidRequest with what it says."""
+    """Writes the configuration and has Caddy check it. Raises InvalidRequest with what Caddy says."""
     caddy = find_caddy()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(render(plan))
@@ -162,7 +164,7 @@ async def write_plan(plan: EdgePlan, file: Path) -> None:
 
 @asynccontextmanager
 async def running_edge(plan: EdgePlan, folder: Path) -> AsyncIterator[None]:
-    """Caddy runs while this is open."""
+    """Runs Caddy while this is open."""
     file = folder / "Caddyfile"
     await write_plan(plan, file)
     async with own_tasks() as tasks:
@@ -203,5 +205,5 @@ async def _run(file: Path) -> None:
 
 
 def _environment(file: Path) -> dict[str, str]:
-    """Nothing of ours: keys may be in our environment."""
+    """Returns an environment without ours, which may contain keys."""
     return {"HOME": str(file.parent), "PATH": os.defpath}

@@ -1,7 +1,7 @@
-"""A client's connection: reads requests one after another, has each admitted, and hands it to an exchange.
+"""A client's connection reads requests one after another, has each admitted, and hands it to an exchange.
 
-The common case (a known name, a connection inside that stands ready) passes without a task or a wait; the
-rest is asked for in a task of the listener's. Whoever is slow or silent too long is sent away.
+The common case (a known name, an idle connection to the sandbox) needs no task and no wait; anything else
+happens in a task of the listener. Clients that are slow or silent for too long are disconnected.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 WRITE_BUFFER = 128 * 1024
-# Taken from a client before somebody wants it.
+# How much is read from a client ahead of need.
 READ_AHEAD = 64 * 1024
-# Read on after a refusal, so that it is not lost with the connection.
+# How much is read after a refusal, so that the refusal is not lost with the connection.
 UNWANTED = 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
 class Proxy:
-    """What all connections of a listener share."""
+    """What all connections to ports share."""
 
     pool: Pool
     targets: Targets
@@ -50,7 +50,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, proxy: Proxy, door: Door, slot: Slot) -> None:
         self._proxy = proxy
         self._door = door
-        # The place that it was given when it was accepted.
+        # The slot that it got when it was accepted.
         self._slot = slot
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = b""
         self._exchange: Exchange | None = None
         self._admission: Admission | None = None
-        # Its request is being admitted, or a connection inside made for it.
+        # Whether its request is being admitted, or connected to the sandbox.
         self._is_opening = False
         self._is_leaving = False
         self._unwanted_left = UNWANTED
@@ -121,7 +121,7 @@ class ClientConnection(asyncio.Protocol):
     # ---- a request ----
 
     def _next(self) -> None:
-        """Begin with what has come, if it is a whole head."""
+        """Begins a request if a whole head has arrived."""
         buffer = self._buffer
         while buffer[:2] == b"\r\n":
             buffer = self._buffer = buffer[2:]
@@ -156,7 +156,7 @@ class ClientConnection(asyncio.Protocol):
         self._proxy.tasks.start(self._open(exchange, None), name="open a port")
 
     async def _open(self, exchange: Exchange, admission: Admission | None, *, fresh: bool = False) -> None:
-        """Goes on though the client leaves: a wake must not end half-way."""
+        """Admits and connects. It goes on if the client leaves, because a wake must not end half-way."""
         upstream: Upstream | None = None
         answer: bytes | None = None
         try:
@@ -238,7 +238,8 @@ class ClientConnection(asyncio.Protocol):
         self._slot.waits()
         self.transport.resume_reading()
         if self._buffer:
-            # Asked before this was answered. Not from here: a row of them would be a tower of calls.
+            # The next request came before this answer. It is handled from the loop, or many in a row would
+            # nest too deep.
             self._loop.call_soon(self._go_on)
 
     def exchange_failed(self, answer: bytes | None) -> None:
@@ -259,7 +260,7 @@ class ClientConnection(asyncio.Protocol):
     # ---- ends ----
 
     def overdue(self) -> None:
-        """Its deadline has passed."""
+        """Called when its deadline has passed."""
         self.deadline = math.inf
         exchange = self._exchange
         if exchange is None:
@@ -275,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
             self._say(answers.too_slow())
 
     def send_away(self) -> None:
-        """Another needs its place."""
+        """Closes it because another connection needs its place."""
         self._is_leaving = True
         self._drop()
         self.transport.abort()
@@ -284,7 +285,7 @@ class ClientConnection(asyncio.Protocol):
         return self.transport.is_closing()
 
     async def look(self) -> None:
-        """Break off what is open by something that stands no longer."""
+        """Ends what was opened by something that is no longer valid."""
         admission = self._admission
         if admission is None or admission.stands is None:
             return
@@ -295,13 +296,13 @@ class ClientConnection(asyncio.Protocol):
                 self.transport.abort()
 
     def shut_down(self) -> None:
-        """The listener closes."""
+        """Closes the connection when the listener closes."""
         self._is_leaving = True
         self._drop()
         self.transport.close()
 
     def _pass_door(self) -> None:
-        """What comes next is for somebody else; who serves two on one port says otherwise."""
+        """Called when the next request is not for ports. A connection that serves both hands it over."""
         self._say(answers.bad_request("it is not for a port of a sandbox", 404))
 
     def _go_on(self) -> None:
@@ -309,13 +310,13 @@ class ClientConnection(asyncio.Protocol):
             self._next()
 
     def _say(self, answer: bytes) -> None:
-        """An answer of our own, and the end."""
+        """Sends an answer of our own and ends the connection."""
         self._drop()
         self.transport.write(answer)
         self._close()
 
     def _close(self) -> None:
-        """Says goodbye, and reads on for a moment: an abrupt end could take our answer along."""
+        """Closes, but reads on for a moment: an abrupt end could destroy our answer on its way."""
         self._is_leaving = True
         self._buffer = b""
         if not self.transport.is_closing():

@@ -1,10 +1,10 @@
-"""What a door decides about a request before it is passed on: which port it is for, and that it may.
+"""What a door decides about a request before it is passed on: which port it is for, and whether it is
+allowed.
 
-`VisitorLimits` bound how often visitors may knock in vain at ports, and wake what sleeps behind them. A
-refusal costs a look-up and an id can be guessed; a wake is paid for by whoever owns the sandbox. Both are
-counted by the visitor's address; wakes by the sandbox too, so that many addresses together wake it no more.
-Programs that only look whether something is there (crawlers, monitors, browsers in search of an icon) wake
-nothing.
+`VisitorLimits` limit how often visitors may be refused by ports, and wake what sleeps behind them. A refusal
+costs a look-up, and an id can be guessed; a wake is paid for by the sandbox's owner. Both are counted by the
+visitor's address, wakes also by sandbox, so that many addresses together wake it no more often. Programs that
+only check whether something is there (crawlers, monitors, browsers looking for an icon) wake nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sandboxer.kernel.errors import Forbidden, NotFound, Unauthenticated, Unavai
 from sandboxer.wire.operations.declaration import RateClass
 
 _SCHEMES = frozenset({b"http", b"https"})
-# When who only looks may look again.
+# Sent as Retry-After to programs that only check for something.
 RETRY_LOOK_S = 60
 _LOOKS = frozenset({b"HEAD", b"OPTIONS", b"TRACE"})
 _LOOKED_FOR = frozenset({b"/robots.txt", b"/favicon.ico"})
@@ -42,7 +42,7 @@ Owners = Callable[[str], Awaitable[None]]
 class Peer:
     address: str
     is_trusted: bool
-    # What a stranger's requests are given, but for the host.
+    # The X-Forwarded lines for a stranger's requests, up to the host.
     lines: bytes
 
     def scheme(self, head: RequestHead) -> bytes:
@@ -52,7 +52,9 @@ class Peer:
         return b"http"
 
     def forwarded(self, head: RequestHead, prefix: bytes) -> bytes:
-        """X-Forwarded-*: what a stranger says about itself is replaced, what our own proxy says is kept."""
+        """Returns X-Forwarded-* lines: what a stranger claims is replaced, what our own proxy
+        says is kept.
+        """
         after = b"" if not prefix else b"X-Forwarded-Prefix: " + prefix + b"\r\n"
         if not self.is_trusted:
             return self.lines + head.host + b"\r\n" + after
@@ -63,47 +65,47 @@ class Peer:
         return said % (chain, self.scheme(head), host) + after
 
 
-# Raises what would refuse the request now.
+# Raises the error that would refuse the request now.
 Standing = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where a request goes on to."""
+    """Where a request is passed on to."""
 
     target: Target
     passage: Passage
-    # The first part of the path, which is ours: what is inside never sees it.
+    # The first part of the path, which belongs to the platform and is hidden from the program inside.
     prefix: bytes = b""
-    # Under which it is served: decides what its answers may say.
+    # The origin under which it is served; it decides which headers its answers may have.
     origin: Origin = Origin.SHARED
 
 
 @dataclass(slots=True)
 class Admission:
     way: Way
-    # As the program inside shall see it.
+    # The target as the program inside sees it.
     target: bytes
-    # Lines that go on although the head judged them (cookies of others).
+    # Lines that are passed on although the head reader kept them back (cookies of the program).
     lines: list[bytes]
     check: BodyCheck | None = None
-    # Asked while it is open: a stream lives no longer than what opened it.
+    # Checked while it is open: a stream lives no longer than what opened it.
     stands: Standing | None = None
-    # Where to, should that change while it is dialled.
+    # Says where to connect if that changes meanwhile.
     again: Again | None = None
 
 
 class Door(Protocol):
     def glance(self, head: RequestHead) -> Admission | None:
-        """The answer of a moment ago, if it still holds; never waits."""
+        """Returns a recent decision if it is still valid; never waits."""
         ...
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
-        """Where it goes, or a whole answer. Raises SandboxerError."""
+        """Returns where the request goes, or a whole answer. Raises SandboxerError."""
         ...
 
     def is_mine(self, data: bytes) -> bool:
-        """Does the request that begins so come through this door?"""
+        """Tells whether the request that begins like this is for this door."""
         ...
 
 
@@ -115,7 +117,7 @@ def owners(authorities: AuthorityRepository, clock: Clock) -> Owners:
         try:
             demand_active(authority, now=clock.now())
         except Forbidden:
-            # Why is between its owner and the operator.
+            # The reason is known only to its owner and the operator.
             raise Forbidden(
                 why="what is served here is not served at present",
                 reason="owner_not_active",
@@ -148,7 +150,7 @@ class VisitorLimits:
         self._trusted = trusted
 
     def count(self, head: RequestHead, peer: Peer, sender: Sender | None) -> None:
-        """Count a signed request as the API counts its own. Raises TooManyRequests."""
+        """Counts a signed request as the API counts its own. Raises TooManyRequests."""
         address = self._address(head, peer)
         wanted = quotas(RateClass.API, address=address, caller=sender, policy=self._policy)
         self._limiter.admit(wanted, now=time.monotonic())
@@ -173,8 +175,10 @@ class VisitorLimits:
         return Quota(f"refused-address:{self._address(head, peer)}", self._policy.port_refusals)
 
     def count_wake(self, head: RequestHead, peer: Peer, target: Target, asked: bytes) -> None:
-        """`asked`: as the program inside would see it. Raises Unavailable for a stranger who only looks, and
-        TooManyRequests when this visitor, or all of them together, woke enough for a minute."""
+        """Counts a wake. `asked` is the target as the program inside would see it. Raises Unavailable for a
+        stranger who only checks, and TooManyRequests if this visitor, or all together, woke it often enough
+        this minute.
+        """
         if target.is_public and only_looks(head, asked):
             raise Unavailable(
                 why="the sandbox sleeps, and requests of this kind do not wake it",
@@ -192,8 +196,9 @@ class VisitorLimits:
 
 
 def only_looks(head: RequestHead, asked: bytes) -> bool:
-    """Whether a request is for something about the site and not for the site. A browser's question before a
-    request from another origin announces that request, and without an answer it would never come."""
+    """Tells whether a request is about the site and not for the site. A browser's preflight counts as being
+    for the site: without an answer to it, the request itself would never come.
+    """
     if head.method == b"OPTIONS":
         return not any(line[: len(_PREFLIGHT)].lower() == _PREFLIGHT for line in head.lines)
     return head.method in _LOOKS or asked.partition(b"?")[0] in _LOOKED_FOR

@@ -1,7 +1,8 @@
-"""One request and its answer, between a client and a port inside. Callbacks only: no task, no copy, no wait.
+"""One request and its answer, between a client and a port inside. It uses callbacks only: no task, no copy,
+no wait.
 
-Bytes from inside are as hostile as those from outside: an answer is read as strictly as a request, and a
-connection that said more than it was asked for is not used again.
+Bytes from inside are as untrusted as those from outside: an answer is read as strictly as a request, and a
+connection that sent more than it was asked for is not used again.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from sandboxer.edges.proxy.upstream import Upstream
 from sandboxer.kernel.errors import SandboxerError
 
 _BODILESS = frozenset({204, 304})
-# Answers before the answer (100, 103): a program may send a few, not a stream of them.
+# Interim answers (100, 103): a program may send a few, not a stream of them.
 MAX_INTERIM = 8
 
 
 class Client(Protocol):
-    """The connection that the request came by."""
+    """The connection that the request came from."""
 
     transport: asyncio.Transport
 
@@ -34,7 +35,7 @@ class Client(Protocol):
     def exchange_over(self, *, keeps_alive: bool) -> None: ...
 
     def exchange_failed(self, answer: bytes | None) -> None:
-        """`answer`: what to say, if nothing was said yet; None: break off."""
+        """Called on failure. `answer` is sent if nothing was sent yet; None means to break off."""
         ...
 
     def retry(self) -> None: ...
@@ -75,7 +76,7 @@ class Exchange:
         self._interim = 0
         self._answer: AnswerHead | None = None
         self._answer_chunks: Chunks | None = None
-        # Bytes left of the answer; -1: until its end is seen.
+        # Bytes left of the answer; -1 if its end has to be found.
         self._answer_left = 0
         self._is_chunking = False
         self._keeps_alive = head.keeps_alive
@@ -119,7 +120,7 @@ class Exchange:
             self._client.request_sent()
 
     def client_data(self, data: bytes) -> bytes:
-        """More of the request's body (or of a tunnel); returns what is beyond it."""
+        """Passes on more of the request's body (or of a tunnel); returns what comes after it."""
         if self.is_tunnel:
             self._send(data)
             return b""
@@ -140,7 +141,8 @@ class Exchange:
     def _pass_on(self, piece: bytes, *, is_whole: bool) -> None:
         check = self._admission.check
         if check is not None:
-            # The last piece of a body that was not signed is never handed on: nobody can act on it.
+            # The last piece of a body with a wrong signature is never passed on, so that nobody can act on
+            # it.
             check.update(piece)
             if is_whole:
                 try:
@@ -205,7 +207,7 @@ class Exchange:
                 return
 
     def _head(self, answer: AnswerHead, rest: bytes) -> bool:
-        """False: nothing more is to be read as a head."""
+        """Reads a head. Returns False if nothing more is to be read as a head."""
         if answer.status == 101:
             self._switch(answer, rest)
             return False
@@ -229,7 +231,7 @@ class Exchange:
         return fit(answer.lines, self._admission.way.origin)
 
     def _opening(self, answer: AnswerHead) -> bytes:
-        """The head for the client; decides how the body is told."""
+        """Returns the head for the client, and decides how the body is framed."""
         parts = [answer.line, *self._fitted(answer)]
         is_head = self.head.method == b"HEAD"
         if is_head or answer.status in _BODILESS:
@@ -311,7 +313,7 @@ class Exchange:
             self._client.exchange_over(keeps_alive=False)
         elif self._answer is None:
             if upstream.requests > 1 and not self._buffer and self._is_repeatable():
-                # It was closed inside just as we took it: nobody has seen this request.
+                # The connection was closed inside at this moment, so no program has seen this request.
                 self._end()
                 self._client.retry()
             else:
@@ -324,7 +326,7 @@ class Exchange:
             self._fail(None)
 
     def abandon(self) -> None:
-        """The client has gone, or is sent away."""
+        """Called when the client has gone or is disconnected."""
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.close()

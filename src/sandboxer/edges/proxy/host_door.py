@@ -1,8 +1,8 @@
-"""The door by name: `{port}-{id}.{domain}`, a service's name, a customer's own domain.
+"""The door by name admits requests for `{port}-{id}.{domain}`, a service's name, or a customer's own domain.
 
-A private port opens to a preview's token (in the address once, or in a header) or to the cookie that it was
-exchanged for. What was found out is remembered for a moment, and forgotten with every change of a preview.
-A program's own headers reach it as they came; what would name a caller to the platform does not.
+A private port opens to a preview's token (in the address once, or in a header) or to the cookie that the
+token was exchanged for. Decisions are cached for a moment, until any preview changes. A program's own headers
+reach it unchanged; whatever would identify a caller to the platform does not.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ class HostDoor:
         return found
 
     async def _find(self, name: str) -> Target | None:
-        """None: nothing of ours. Raises NotFound for a service's name, never for a sandbox's: names with an
-        id in them are answered alike whether there is such a sandbox or not."""
+        """Returns None for a name that is not ours. Raises NotFound for a service's name, never for a
+        sandbox's: names with an id get the same answer whether there is such a sandbox or not.
+        """
         try:
             return await self._ports.by_name(name, self._domain)
         except NotFound:
@@ -168,7 +169,7 @@ def private() -> Unauthenticated:
 
 
 def without_token(target: bytes) -> tuple[bytes, str | None]:
-    """The target as the program inside shall see it, and the token that was in it."""
+    """Returns the target as the program inside sees it, and the token that was in it."""
     if _QUERY not in target:
         return target, None
     path, _, query = target.partition(b"?")
@@ -176,19 +177,22 @@ def without_token(target: bytes) -> tuple[bytes, str | None]:
     tokens = [part[len(_QUERY) :] for part in parts if part.startswith(_QUERY)]
     kept = b"&".join(part for part in parts if not part.startswith(_QUERY))
     clean = path + b"?" + kept if kept else path
-    # `//evil.example` as a Location would lead away, and browsers read `\\` as `/`.
+    # `//evil.example` as a Location would lead to another site, and browsers read `\\` as `/`.
     clean = b"/" + clean.lstrip(b"/\\")
     return clean, unquote(tokens[0].decode("latin-1")) if tokens else None
 
 
 def _cookie_of(scheme: bytes) -> bytes:
-    """The name of our cookie. By TLS it has the prefix that keeps a neighbour below the same domain from
-    giving our visitors one of his; a browser takes that by TLS only."""
+    """Returns the name of our cookie. With TLS it has the prefix that keeps neighbours below the same domain
+    from setting one for our visitors; browsers accept that prefix with TLS only.
+    """
     return _HOST_COOKIE if scheme == b"https" else _COOKIE
 
 
 def _hide_credentials(head: RequestHead) -> None:
-    """A signed call or a session that was sent to the wrong host: the program inside could repeat it."""
+    """Removes a signature or session token that was sent to the wrong host: the program inside could replay
+    it.
+    """
     headers = {line[: line.find(b":")].lower(): line for line in head.lines}
     given = headers.get(b"authorization", b"")
     if _KEY in given:
@@ -212,7 +216,7 @@ def _cookie(head: RequestHead, names: Sequence[bytes] = _COOKIES) -> bytes | Non
 
 
 def _other_cookies(head: RequestHead) -> list[bytes]:
-    """Cookie lines without ours."""
+    """Returns the cookie lines without ours."""
     given = head.values(b"cookie")
     if not given:
         return []

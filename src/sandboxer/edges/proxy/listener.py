@@ -1,4 +1,4 @@
-"""Opens the proxy's own listener on an open platform, and closes it with all that hangs on it."""
+"""Opens the proxy's own listener on an open platform, and closes it with all its connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWEEP_S = 1.0
 
 @asynccontextmanager
 async def open_proxy(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[Proxy]:
-    """What connections to ports share, whichever listener they come by."""
+    """Opens what connections to ports share, whichever listener they come from."""
     ports = platform.access.ports
     front = (
         platform.front
@@ -56,7 +56,7 @@ async def open_proxy(platform: Platform, *, patience: Patience | None = None) ->
 async def listen_for_hosts(
     platform: Platform, proxy: Proxy, listening: socket.socket
 ) -> AsyncIterator[Where]:
-    """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
+    """Serves `{port}-{id}.{domain}` and the other names on a socket that is already bound."""
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
     door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, proxy.visitor_limits)

@@ -1,7 +1,7 @@
-"""What an answer from inside may say to a browser, by the origin under which it is served. Decisions only.
+"""Decides which headers an answer from inside may send to a browser, by the origin under which it is served.
 
-A header can act on more than its own page: on a whole origin (HSTS, NEL, Clear-Site-Data), or on every name
-below a domain (a cookie's `Domain`). A program inside may do that to nobody but itself.
+A header can affect more than its own page: a whole origin (HSTS, NEL, Clear-Site-Data), or every name below a
+domain (a cookie's `Domain`). A program inside may do that to nobody but itself.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from sandboxer.access.ports.previews import COOKIE
 
 
 class Origin(Enum):
-    # The door by path: the answer shares its origin with the platform.
+    # Served by path: the answer shares its origin with the platform.
     PLATFORM = "platform"
-    # A name below the proxy's domain: neighbours of other tenants have names there too.
+    # A name below the proxy's domain, where other tenants have names too.
     SHARED = "shared"
     # A customer's own domain.
     OWN = "own"
 
 
-# Keeps a page below the platform's origin from being the platform's: no cookies, no common origin.
+# Isolates a page from the platform's origin: no cookies, no common origin.
 GUARD = b"Content-Security-Policy: sandbox allow-scripts allow-forms allow-popups\r\n"
-# Under the platform's origin a header passes only if it acts on the one answer that carries it.
+# Under the platform's origin a header passes only if it affects nothing but its own answer.
 _HARMLESS = frozenset(
     {
         b"accept-ranges",
@@ -61,13 +61,15 @@ _HARMLESS = frozenset(
         b"x-robots-tag",
     }
 )
-# Reaches every name below the registrable domain, whoever's it is.
+# These affect every name below the registrable domain, whoever owns it.
 _BEYOND_ITS_NAME = frozenset({b"clear-site-data"})
 _OUR_COOKIES = (COOKIE.encode(), b"__Host-" + COOKIE.encode())
 
 
 def fit(lines: list[bytes], origin: Origin) -> list[bytes]:
-    """The header lines of any answer, interim ones and upgrades included, that may pass there."""
+    """Returns the header lines of any answer, including interim ones and upgrades, that may pass under this
+    origin.
+    """
     match origin:
         case Origin.PLATFORM:
             return [*(line for line in lines if _is_harmless(_name(line))), GUARD]
@@ -84,7 +86,9 @@ def _is_harmless(name: bytes) -> bool:
 
 
 def _cookie(line: bytes, *, keeps_domain: bool) -> bytes:
-    """The line as it may pass; empty if it sets the cookie that opens previews, which is ours to give."""
+    """Returns the line as it may pass; empty if it sets the cookie that opens previews, which only the
+    platform may set.
+    """
     if _name(line) != b"set-cookie":
         return line
     value = line[line.find(b":") + 1 :].strip(b" \t\r\n")

@@ -1,12 +1,11 @@
-"""The door by path, on the API's own listener: `/v1/sandboxes/{id}/ports/{port}/…`.
+"""The door by path serves ports on the API's own listener: `/v1/sandboxes/{id}/ports/{port}/…`.
 
-Opens to a signature (or a wallet's session) of somebody who may see the sandbox, to a preview's token, and to
-everyone if the port is public. It shares the platform's origin, so answers are kept from acting in its name.
+It opens to a signature (or a wallet's session) of somebody who may see the sandbox, to a preview's token, and
+to everyone if the port is public. It shares the platform's origin, so answers are kept from acting in the
+platform's name.
 
-The API's listener serves ports by path as well: a connection changes hands with each request that asks so.
-
-Only at the very beginning of a request, when the one before is read and answered in full: nothing that came
-as a body is ever taken for a request.
+A connection of the API's listener is handed over for each request for a port, but only at the very beginning
+of a request, when the previous one is read and answered completely: no body is ever taken for a request.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
-# As far as a beginning that could still become one of ours goes.
+# The longest beginning that could still become a request for a port.
 _LONGEST = 16 + len(" /v1/sandboxes/sbx_/ports/") + 26 + 6
 _BEGINNING = re.compile(rb"[A-Z]{1,16}( (/v1/sandboxes/sbx_[0-9a-z]{0,26}(/[a-z]{0,5}(/[0-9]{0,5})?)?)?)?")
 _START = b"/v1/sandboxes/sbx_"
@@ -53,7 +52,7 @@ class PathDoor:
         return _MINE.match(data) is not None
 
     def may_be_mine(self, data: bytes) -> bool:
-        """Too little has come to tell."""
+        """Tells whether too little has arrived to decide."""
         if len(data) > _LONGEST:
             return False
         method, space, path = data.partition(b" ")
@@ -62,7 +61,7 @@ class PathDoor:
         return _BEGINNING.fullmatch(data) is not None
 
     def glance(self, head: RequestHead) -> Admission | None:
-        """What is signed is looked at anew each time."""
+        """Returns None: signed requests are decided anew each time."""
         return None
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
@@ -95,11 +94,13 @@ class PathDoor:
             stands = partial(self._owners, target.account)
             head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
         way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, Origin.PLATFORM)
-        # No cookies go inside: those of this origin are the platform's.
+        # No cookies are passed on: those of this origin belong to the platform.
         return Admission(way, rest, [], check, stands, partial(self._ports.renewed, target))
 
     async def _find(self, address: PortAddress) -> Target:
-        """Whether there is such a sandbox is for those to know who may see it."""
+        """Returns a closed target if there is no such sandbox: only those who may see a sandbox learn whether
+        it exists.
+        """
         try:
             return await self._ports.by_address(address)
         except NotFound:
@@ -139,7 +140,7 @@ class PathDoor:
             check = verdict.body_check()
             if head.has_body:
                 return verdict.caller, check, None
-            # Nothing will come that could be compared later: what was signed must be no body.
+            # No body follows that could be compared later, so the signature must be over an empty body.
             check.finish()
             return verdict.caller, None, None
         if head.has_body:
@@ -165,7 +166,9 @@ def _name(line: bytes) -> bytes:
 
 
 def _is_credential_of_ours(line: bytes) -> bool:
-    """What names a caller to the platform is not for the program inside, which may be anybody's."""
+    """Tells whether a line identifies a caller to the platform. The program inside, which may be anybody's,
+    must not see it.
+    """
     name = _name(line)
     return name in _NAMES_A_CALLER or (name == b"authorization" and _SESSION in line)
 
@@ -175,7 +178,7 @@ def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
 
 
 def api_protocol(proxy: Proxy, door: PathDoor) -> type[StrictHttp]:
-    """The API's protocol, which hands requests for ports to the proxy."""
+    """Returns the API's protocol, which hands requests for ports to the proxy."""
 
     class ApiProtocol(StrictHttp):
         front = proxy.front
@@ -203,7 +206,7 @@ def api_protocol(proxy: Proxy, door: PathDoor) -> type[StrictHttp]:
 
 
 class PortsByPath(ClientConnection):
-    """Serves ports until something else is asked for, and gives the connection back then."""
+    """Serves ports until something else is asked for, then gives the connection back."""
 
     def __init__(self, proxy: Proxy, door: PathDoor, giver: StrictHttp, slot: Slot) -> None:
         super().__init__(proxy, door, slot)

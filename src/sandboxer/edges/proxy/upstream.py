@@ -1,5 +1,6 @@
-"""Connections to ports inside sandboxes, kept open for the next request, and never more than a sandbox may
-have: what a tenant can make the host hold is bounded. They go when the sandbox stops answering.
+"""Upstreams are connections to ports inside sandboxes, kept open for further requests. Their number per
+sandbox is limited, so that a tenant cannot exhaust the host. They are dropped when the sandbox stops
+answering.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from sandboxer.backends.guest import Connection, HandedOver, HandsOver
 from sandboxer.kernel.errors import BackendLost, NoCapacity, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 
-# Open at once to one sandbox, WebSockets and waiting ones included; the backend allows more, for commands.
+# The most connections to one sandbox, including WebSockets and idle ones; the backend allows more, for
+# commands.
 STREAMS = 64
 WAITING = 256
 WAIT_S = 10.0
-# A server inside may close an idle connection at any time; the sooner we do, the fewer races.
+# A server inside may close an idle connection at any time; closing it early ourselves avoids races.
 IDLE_S = 30.0
 WRITE_BUFFER = 128 * 1024
 
@@ -28,7 +30,7 @@ Key = tuple[str, int]
 
 
 class User(Protocol):
-    """Who has an upstream right now."""
+    """Whoever uses an upstream right now."""
 
     def upstream_data(self, data: bytes) -> None: ...
 
@@ -53,13 +55,13 @@ class Upstream(asyncio.Protocol):
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass.
+        # uvloop's transports are not a subclass.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         if self.user is None:
-            # Nobody asked: it is out of step, and its next answer would be taken for another's.
+            # Unsolicited bytes: it is out of step, and its next answer could be taken for another's.
             self.close()
         else:
             self.user.upstream_data(data)
@@ -84,7 +86,7 @@ class Upstream(asyncio.Protocol):
             self.user.upstream_drained()
 
     def close(self) -> None:
-        """At once; whoever has it is told nothing."""
+        """Closes at once, without telling its user."""
         self.user = None
         self.transport.abort()
 
@@ -95,7 +97,7 @@ class Pool:
         self._tasks = tasks
         self.streams = streams
         self._idle: dict[Key, list[Upstream]] = {}
-        # Those open or being opened, by sandbox.
+        # How many are open or being opened, by sandbox.
         self.open_streams: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._all: set[Upstream] = set()
@@ -103,7 +105,7 @@ class Pool:
         passages.on_leave(self.drop)
 
     def take(self, key: Key) -> Upstream | None:
-        """One that stands ready."""
+        """Returns an idle connection, if there is one."""
         idle = self._idle.get(key)
         while idle:
             found = idle.pop()
@@ -112,7 +114,7 @@ class Pool:
         return None
 
     def give_back(self, upstream: Upstream) -> None:
-        """It has answered in full, and may be asked again."""
+        """Takes back a connection that has answered completely and may be used again."""
         upstream.user = None
         sandbox_id = upstream.key[0]
         if upstream.transport.is_closing():
@@ -130,7 +132,9 @@ class Pool:
         may_wake: MayWake | None = None,
         fresh: bool = False,
     ) -> Upstream:
-        """One that stands ready or, if none does or `fresh`, a new one. Raises as `Passages.dial` does."""
+        """Returns an idle connection, or a new one if there is none or `fresh` is set. Raises what
+        `Passages.dial` raises.
+        """
         key = (target.sandbox_id, target.port)
         while True:
             found = None if fresh else self.take(key)
@@ -151,7 +155,7 @@ class Pool:
         self._released(upstream.key[0])
 
     def drop(self, sandbox_id: str) -> None:
-        """The sandbox answers no more: none of its idle connections is any use."""
+        """Closes the idle connections of a sandbox that no longer answers."""
         for key in [key for key in self._idle if key[0] == sandbox_id]:
             for upstream in self._idle.pop(key):
                 upstream.close()
@@ -228,7 +232,7 @@ class Pool:
                 return
 
     def _drop_idle(self, sandbox_id: str) -> bool:
-        """Make room by closing one that waits for another port. True: there is room now."""
+        """Closes one that is idle for another port. Returns True if there is room now."""
         for key, idle in self._idle.items():
             if key[0] == sandbox_id and idle:
                 idle.pop().close()
@@ -237,7 +241,7 @@ class Pool:
 
 
 async def _bridge(connection: Connection, sock: socket.socket) -> None:
-    """For backends whose connections are no sockets: pieces carried by hand, both ways."""
+    """Copies bytes both ways, for backends whose connections are not sockets."""
     reader, writer = await asyncio.open_unix_connection(sock=sock)
 
     async def inwards() -> None:

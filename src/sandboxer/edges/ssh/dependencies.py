@@ -1,4 +1,4 @@
-"""What every connection of the gateway shares, and what one of them knows once it has said who it is."""
+"""What every connection of the gateway shares, and what one connection knows after its login."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sandboxer.work.lines import Line, Lines
 if TYPE_CHECKING:
     from sandboxer.edges.ssh.door import Door
 
-# Where `ssh`, `scp` and `sftp` begin, as everywhere.
+# The folder where `ssh`, `scp` and `sftp` begin.
 HOME = "/root"
 
 
@@ -40,20 +40,20 @@ class SshDependencies:
 
 @dataclass(slots=True)
 class Login:
-    """One connection that was let in: whose, and to which sandbox."""
+    """A connection that has logged in: with whose key, and to which sandbox."""
 
     dependencies: SshDependencies
     sandbox_id: str
     key: SshKey
-    # The account above all others, which has its bounds.
+    # The account at the top of the delegation, whose limits apply.
     root: str
-    # Whom its requests are counted for.
+    # The address that its requests are counted for.
     address: str
-    # Raises what would refuse it now.
+    # Raises the error that would refuse it now.
     standing: Callable[[], Awaitable[None]]
     # Whether the connection has ended.
     is_over: Callable[[], bool]
-    # Requests that were counted before they were made: the first one, with the connection.
+    # Requests that were counted in advance: the first one is counted with the connection.
     prepaid: int = 0
 
     @property
@@ -61,7 +61,9 @@ class Login:
         return self.key.caller()
 
     async def count(self) -> None:
-        """A shell, command, transfer or forward is a request like any other. Raises TooManyRequests."""
+        """Counts a shell, command, transfer or forward as a request like any other. Raises
+        TooManyRequests.
+        """
         if self.prepaid:
             self.prepaid -= 1
             return
@@ -72,11 +74,11 @@ class Login:
         platform.limiter.admit(wanted, now=time.monotonic())
 
     def lease(self) -> Lease:
-        """For what a transfer holds, as by HTTP."""
+        """Returns a lease for what a transfer holds, as over HTTP."""
         return self.dependencies.platform.budget.lease(self.root)
 
     async def wait_for_rate(self, cost: float) -> None:
-        """A step of a transfer: who is too fast waits."""
+        """Delays a step of a transfer that is too fast."""
         wait = self.dependencies.rate_limit.wait_for(self.root, cost, time.monotonic())
         if wait > 0:
             await asyncio.sleep(wait)

@@ -1,4 +1,6 @@
-"""Shells and commands: the bytes of a channel carried to a process inside, and its end carried back."""
+"""Shells and commands over SSH: bytes of a channel are copied to a process inside, and its end is reported
+back.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _NAMES = {number.value: number.name.removeprefix("SIG") for number in signal.Sig
 
 
 async def serve_session(login: Login, channel: asyncssh.SSHServerProcess[bytes]) -> None:
-    """One shell or command. Whatever goes wrong is said on stderr, as sshd would."""
+    """Serves one shell or command. Errors are written to stderr, as sshd does."""
     try:
         if "\0" in (channel.command or ""):
             raise InvalidRequest(field="command", why="it holds a NUL")
@@ -68,7 +70,7 @@ async def _run(login: Login, line: Line, channel: asyncssh.SSHServerProcess[byte
         # The client went away.
         pass
     except* SandboxerError as found:
-        # The sandbox did.
+        # The sandbox went away.
         lost = found.exceptions[0]
     finally:
         if ended is None:
@@ -82,7 +84,7 @@ async def _run(login: Login, line: Line, channel: asyncssh.SSHServerProcess[byte
 async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Process:
     size = _size(channel.term_size[:2]) if channel.term_type is not None else None
     env = dict(line.env)
-    # Of what a client sends only its language: the rest could change what runs.
+    # Only the client's language is passed on; other variables could change what runs.
     brought = {name: value for name, value in channel.env.items() if _LANGUAGE.fullmatch(name)}
     if channel.term_type is not None:
         brought["TERM"] = channel.term_type
@@ -107,14 +109,15 @@ async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Proce
 
 
 async def _until_gone(channel: asyncssh.SSHServerProcess[bytes]) -> None:
-    """A client that leaves in good order looks to its command as one that says no more; without this it would
-    run on, and be paid for. Raises ConnectionLost."""
+    """Raises ConnectionLost when the client has left. To its command, an orderly leave looks like the end of
+    input; without this the command would run on and be paid for.
+    """
     await channel.channel.wait_closed()
     raise asyncssh.ConnectionLost("the client left")
 
 
 async def _feed(login: Login, channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
-    """stdin, and what a client says about its window and signals, which arrives among it."""
+    """Passes on stdin, and changes of window size and signals, which arrive among it."""
     while True:
         try:
             data = await channel.stdin.read(_PIECE)
@@ -137,7 +140,7 @@ async def _feed(login: Login, channel: asyncssh.SSHServerProcess[bytes], process
                 return
             await process.write_stdin(data)
         except SandboxerError:
-            # It reads no more; how it ended comes by the other way.
+            # It reads no more; its end is reported elsewhere.
             return
 
 
@@ -175,7 +178,7 @@ async def _signal(process: Process, name: str) -> None:
 
 
 async def _hang_up(process: Process) -> None:
-    """As sshd does: what was left in the background on purpose (nohup, setsid) stays."""
+    """Ends processes as sshd does: what was left in the background on purpose (nohup, setsid) stays."""
     try:
         await process.signal(signal.SIGHUP)
     except SandboxerError:
@@ -199,7 +202,9 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
 
 
 async def _state_after(login: Login) -> str | None:
-    """What became of it, which is written down a moment after its processes end. None: it goes on."""
+    """Returns what became of the sandbox, which is recorded a moment after its processes end; None if it goes
+    on.
+    """
     for _ in range(_LOOKS):
         sandbox = login.dependencies.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is None or sandbox.state not in LIVE:
@@ -222,6 +227,6 @@ def _words(error: SandboxerError, sandbox_id: str) -> str:
 
 
 def _size(given: tuple[int, ...]) -> TerminalSize:
-    """A client without a window of its own says 0."""
+    """Returns the window size; a client without a window reports 0."""
     cols, rows = (min(max(0, number), _LARGEST) for number in given)
     return TerminalSize(cols=cols or 80, rows=rows or 24)

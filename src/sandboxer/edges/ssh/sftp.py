@@ -1,8 +1,8 @@
-"""SFTP over the supervisor's file operations: nothing has to be installed inside, and no path is the host's.
+"""SFTP on top of the supervisor's file operations: nothing has to be installed inside, and no path is on the
+host.
 
-What the supervisor has no word for (modes, owners, times, links) is done by the sandbox's own programs.
-
-Plain functions translate between SFTP's words and ours: paths, attributes, refusals.
+What the supervisor cannot do (modes, owners, times, links) is done by the sandbox's own programs. Plain
+functions translate between SFTP's values and ours: paths, attributes, errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sandboxer.work.lines import DEFAULT_ENV
 
 MAX_OPEN = 64
 MAX_READ = 1024 * 1024
-# Pieces below this are steps like others.
+# Pieces smaller than this cost as much as any other step.
 SMALL = 16 * 1024
 _LOOK_S = 0.01
 _PROGRAM_S = 30.0
@@ -42,19 +42,19 @@ _TYPES = {
 }
 
 
-# Two handles of one file are two.
+# Two handles of one file are distinct.
 @dataclass(frozen=True, slots=True, eq=False)
 class Download:
     path: str
 
 
 async def open_sftp(login: Login, channel: SSHChannel[bytes]) -> Sftp:
-    """A transfer is a request, and may be one too many; its steps are limited in rate."""
+    """Opens a transfer, which counts as a request and may be refused; its steps are limited in rate."""
     assert isinstance(channel, asyncssh.SSHServerChannel)
     try:
         await login.count()
     except SandboxerError as error:
-        # Clients show a failure's code, not its words.
+        # Clients show the code of a failure, not its text.
         channel.write_stderr(f"sandboxer: {error} {error.next_step}\r\n".encode())
         return Sftp(login, channel, shut=refusal(error))
     return Sftp(login, channel)
@@ -114,7 +114,7 @@ class Sftp(asyncssh.SFTPServer):
     async def read(self, file_obj: object, offset: int, size: int) -> bytes:
         if not isinstance(file_obj, Download):
             raise asyncssh.SFTPPermissionDenied("it was opened to be written")
-        # Bytes are held up by whoever takes them, and small pieces are a client's own loss.
+        # The reader slows down bytes; small pieces slow down only the client itself.
         async with self._inside(ActivityKind.FILES, cost=size < SMALL) as guest:
             length = min(size, MAX_READ)
             pieces = [piece async for piece in guest.files.read(file_obj.path, offset=offset, length=length)]
@@ -134,7 +134,7 @@ class Sftp(asyncssh.SFTPServer):
         if not isinstance(file_obj, Upload):
             return
         if self.channel.is_closing():
-            # Not closed by the client, which is gone: half a file must not replace a whole one.
+            # The client is gone without closing it: half a file must not replace a whole one.
             file_obj.abandon()
             return
         try:
@@ -148,7 +148,7 @@ class Sftp(asyncssh.SFTPServer):
             if isinstance(opened, Upload):
                 opened.abandon()
         self._open.clear()
-        # scp takes silence for a failure.
+        # scp takes a missing answer for a failure.
         self.channel.exit(0)
 
     # -- what there is
@@ -192,7 +192,7 @@ class Sftp(asyncssh.SFTPServer):
         return found.link_target.encode("utf-8", "surrogateescape")
 
     def format_user(self, uid: int | None) -> str:
-        # The host's names are none of theirs.
+        # The host's user names do not apply inside.
         return "" if uid is None else str(uid)
 
     def format_group(self, gid: int | None) -> str:
@@ -246,7 +246,7 @@ class Sftp(asyncssh.SFTPServer):
             await self._set(file_obj.path, attrs)
 
     async def fsync(self, file_obj: object) -> None:
-        """Nothing is there before it is closed."""
+        """Does nothing: a file appears when it is closed."""
         await self._login.wait_for_rate(1)
 
     def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
@@ -281,7 +281,7 @@ class Sftp(asyncssh.SFTPServer):
             await self._program("touch", *link, "-c", "-d", f"@{attrs.mtime}", "--", where)
 
     async def _program(self, *argv: str) -> None:
-        """One of the sandbox's own, to its end."""
+        """Runs one of the sandbox's own programs to its end."""
         command = Command(argv=argv, env=DEFAULT_ENV, keep=False)
         said, code = bytearray(), -1
         try:
@@ -303,12 +303,12 @@ class Sftp(asyncssh.SFTPServer):
     @asynccontextmanager
     async def _inside(self, activity: ActivityKind, *, cost: float = 1) -> AsyncIterator[Guest]:
         if self.channel.is_closing():
-            # Thousands of its requests may have come before: each is refused, and others have their turn.
+            # Thousands of its requests may be waiting: each is refused, and others get their turn between.
             await asyncio.sleep(0)
             raise asyncssh.SFTPConnectionLost("the client is gone")
         if self._shut is not None:
             raise self._shut
-        # The library answers without asking whether anybody reads; so we ask before there is more.
+        # The library writes answers whether anybody reads or not, so the buffer is checked first.
         while self.channel.get_write_buffer_size() > MAX_WAITING:
             if self.channel.is_closing():
                 raise asyncssh.SFTPConnectionLost("the client is gone")
@@ -324,7 +324,7 @@ class Sftp(asyncssh.SFTPServer):
 
 
 class Listing:
-    """A folder that a client reads, piece by piece. The library lets go of it when the client closes it."""
+    """A folder that a client reads piece by piece. The library releases it when the client closes it."""
 
     def __init__(self, entries: AsyncIterator[SFTPName]) -> None:
         self._entries = entries
@@ -337,7 +337,7 @@ class Listing:
 
 
 def inside_path(given: bytes) -> str:
-    """Absolute and tidy; relative ones begin at home."""
+    """Returns an absolute, normalised path; relative ones begin at the home folder."""
     if b"\0" in given:
         raise asyncssh.SFTPNoSuchFile("a name holds a NUL")
     joined = posixpath.normpath(posixpath.join(HOME, given.decode("utf-8", "surrogateescape")))

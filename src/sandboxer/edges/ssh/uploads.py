@@ -1,8 +1,8 @@
-"""A file on its way in by SFTP. It takes the place of the old one when it is closed, whole or not at all.
+"""A file that is being uploaded by SFTP. It replaces the old one when it is closed, completely or not at all.
 
-Clients write from front to back; the current ones open without truncating, and say the size at the end. So
-what the old file had before the first byte written, and after the last, is carried over unless they do.
-What waits here, ahead of a gap or for the sandbox, is taken from the account's budget.
+Clients write from front to back; current ones open without truncating and set the size at the end. So the old
+content before the first written byte, and after the last, is copied unless they do. Pieces that wait here,
+ahead of a gap or for the sandbox, count against the account's budget.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sandboxer.backends.guest import Guest
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import SandboxerError
 
-# Clients send many pieces at once, which may be handled out of order.
+# Clients send many pieces at once, and they may arrive out of order.
 MAX_AHEAD = 16 * 1024 * 1024
-# However small each is: what keeps a piece takes memory of its own.
+# The most pieces, however small: each takes memory of its own.
 MAX_PIECES = 1024
 _QUEUED = 32
 _SET_LATER = ("uid", "gid", "permissions", "mtime")
@@ -28,10 +28,12 @@ Begin = Callable[["Upload"], Coroutine[object, object, None]]
 
 class Upload:
     def __init__(self, path: str, mode: int | None, begin: Begin, lease: Lease, *, old_size: int) -> None:
-        """`begin` runs `carry` with a guest, beside the writes. `old_size`: of what is not truncated."""
+        """`begin` runs `carry` with a guest, beside the writes. `old_size` is the size of the old content
+        that is kept.
+        """
         self.path = path
         self.position = 0
-        # Owner, mode and times that were set meanwhile; for when it is there.
+        # Owner, mode and times that were set meanwhile; they are applied when the file exists.
         self.later = SFTPAttrs()
         self._mode = mode
         self._begin = begin
@@ -69,7 +71,7 @@ class Upload:
                 await self._put(piece)
 
     def set(self, attrs: SFTPAttrs) -> None:
-        """Of each attribute the last word counts; no other is kept, however many are said."""
+        """Remembers attributes. Only the last value of each counts, however many are sent."""
         for name in _SET_LATER:
             if (value := getattr(attrs, name)) is not None:
                 setattr(self.later, name, value)
@@ -77,14 +79,14 @@ class Upload:
             self.later.size = None if self._set_size(attrs.size) else attrs.size
 
     def _set_size(self, size: int) -> bool:
-        """True: it will have this size anyway."""
+        """Returns True if the file will have this size anyway."""
         if size == self.position:
             self._old_size = 0 if self._task is None else min(self._old_size, size)
             return True
         return False
 
     async def close(self) -> None:
-        """Raises what kept it from being written."""
+        """Finishes the upload. Raises what kept the file from being written."""
         self._is_whole = not self._ahead
         if self._task is None:
             self._start()
@@ -93,10 +95,10 @@ class Upload:
             await self._task
 
     def abandon(self) -> None:
-        """The client is gone; the old file stays."""
+        """Gives up because the client is gone; the old file stays."""
         if self._task is not None:
             self._task.cancel()
-        # Now, and not when the collector finds this: task and upload hold each other.
+        # Released now and not by the garbage collector, since task and upload refer to each other.
         self._ahead.clear()
         while not self._queue.empty():
             self._queue.get_nowait()
@@ -109,7 +111,7 @@ class Upload:
         self._task = asyncio.create_task(self._begin(self), name=f"sftp {self.path}")
 
     async def _put(self, piece: bytes | None) -> None:
-        """Not for ever: whoever reads the queue may have failed."""
+        """Waits with a limit, because whoever reads the queue may have failed."""
         putting = asyncio.ensure_future(self._queue.put(piece))
         waited = {putting} if self._task is None else {putting, self._task}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,6 @@
-"""One end of a proxied connection: read as a message, or piped to the other end by callbacks alone."""
+"""A wire is one end of a proxied connection: it is read as a message, or piped to the other end by callbacks
+alone.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from typing import cast
 from sandboxer.access.http1.framing import BadChunk, Body
 from sandboxer.access.http1.heads import MAX_HEAD, BadHead
 
-# Bytes that came and nobody asked for yet; beyond it the other side has to wait.
+# How many received bytes may be unread; beyond it the other side has to wait.
 _READ_AHEAD = 128 * 1024
 _WRITE_BUFFER = 256 * 1024
-# Why reading stands still; it goes on when no reason is left.
+# Reasons why reading is paused; it resumes when none is left.
 _FULL, _THROTTLED, _AHEAD = 1, 2, 4
 
 Count = Callable[[int], float]
@@ -54,17 +56,17 @@ class Wire(asyncio.Protocol):
         lost: Callable[[], None] | None = None,
         wrote: Callable[[int], None] | None = None,
     ) -> None:
-        """`count` is told of every byte that comes and says for how long the next ones have to wait."""
+        """`count` is called for received bytes and returns how long the next ones have to wait."""
         self._loop = asyncio.get_running_loop()
         self._count = count
         self._lost = lost
         self._wrote = wrote
         self._buffer = b""
-        # Where what comes goes to, how it ends, and where what goes out comes from.
+        # Where received bytes go, how that ends, and where sent bytes come from.
         self._peer: Wire | None = None
         self._body: Body | None = None
         self._source: Wire | None = None
-        # When this one is lost, nobody is left for whom that one was asked.
+        # The wire to close when this one is lost.
         self.tied: Wire | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -73,10 +75,10 @@ class Wire(asyncio.Protocol):
         self._is_late = False
         self.transport: asyncio.Transport
         self.has_ended = self.is_lost = False
-        # Nothing more is to be piped from here; and what was wrong with it.
+        # Done when nothing more is piped from here; and what went wrong.
         self.is_over = True
         self.fault: BadChunk | None = None
-        # Bytes of answers of ours or the peer's that went out by it; bytes that came by it.
+        # Bytes sent and bytes received on this wire.
         self.said = 0
         self.heard = 0
         self.born = self._loop.time()
@@ -84,7 +86,7 @@ class Wire(asyncio.Protocol):
     # ---- from the loop ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclass.
+        # uvloop's transports are not a subclass.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_WRITE_BUFFER)
 
@@ -142,7 +144,7 @@ class Wire(asyncio.Protocol):
     # ---- as a message ----
 
     async def head(self, within_s: float) -> bytes:
-        """With its empty line. Raises BadHead for one that is too long, TimeoutError, Gone."""
+        """Returns a head with its empty line. Raises BadHead for one that is too long, TimeoutError, Gone."""
         looked = 0
         timer: asyncio.TimerHandle | None = None
         try:
@@ -150,7 +152,7 @@ class Wire(asyncio.Protocol):
                 if len(self._buffer) > MAX_HEAD:
                     raise BadHead("its head is too long", 431)
                 looked = max(0, len(self._buffer) - 3)
-                # A timer of our own: one for every head, and a tenth of the price of `asyncio.timeout`.
+                # A timer of our own, since `asyncio.timeout` for every head would cost ten times as much.
                 timer = timer or self._loop.call_later(within_s, self._expire)
                 await self._more()
         finally:
@@ -161,7 +163,7 @@ class Wire(asyncio.Protocol):
         return self._take(end + 4)
 
     async def stirs(self, within_s: float) -> bool:
-        """Does anything come in that time?"""
+        """Tells whether anything arrives in that time."""
         if self._buffer:
             return True
         timer = self._loop.call_later(within_s, self._expire)
@@ -174,7 +176,7 @@ class Wire(asyncio.Protocol):
         return bool(self._buffer)
 
     async def look(self, enough: Callable[[bytes], bool]) -> None:
-        """Returns once what came, which stays, is enough. Raises Gone."""
+        """Returns once enough has arrived, without consuming it. Raises Gone."""
         while not enough(self._buffer):
             await self._more()
 
@@ -225,14 +227,16 @@ class Wire(asyncio.Protocol):
         return self._drained is not None
 
     async def drained(self) -> None:
-        """Returns once the other side has taken enough, or is gone."""
+        """Returns once the other side has read enough, or is gone."""
         if self._drained is not None:
             await self._drained
 
     # ---- as a pipe ----
 
     def pipe(self, peer: Wire, body: Body | None = None, before: bytes = b"") -> None:
-        """From now on what comes goes to the peer, after `before`: up to the end of the body, or for ever."""
+        """Passes everything received to the peer from now on, after `before`: up to the end of the body, or
+        for ever.
+        """
         self._peer, peer._source = peer, self
         self._body = body
         self.is_over = False
@@ -261,12 +265,12 @@ class Wire(asyncio.Protocol):
         if data:
             peer.write(data)
         if body is not None and body.is_over:
-            # What is beyond it is not the peer's.
+            # What comes after the body is not for the peer.
             self._buffer = body.rest
             self._stop()
 
     def _end(self) -> None:
-        """It says no more: a tunnel is half-closed, a body was to be longer or ends just so."""
+        """Handles the end of input: a tunnel is half-closed; a body was cut short or is complete."""
         peer, is_tunnel = self._peer, self._body is None
         self._stop()
         if peer is None or peer.is_lost or peer.transport.is_closing():
@@ -304,7 +308,7 @@ class Wire(asyncio.Protocol):
             self.transport.resume_reading()
 
     def close(self) -> None:
-        """What was written still goes out."""
+        """Closes after what was written is sent."""
         if not self.is_lost:
             self.transport.close()
 

@@ -1,6 +1,7 @@
-"""An account as its holder sees it: what it has, what it moved, what it used.
+"""Routes of an account as its holder sees it: what it has, what it moved, what it used.
 
-Usage is read by a cursor for outside billing: each closed segment once, in the order they were closed.
+Usage is read with a cursor for external billing: each closed segment once, in the order in which they were
+closed.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def balance(view: AccountView) -> wire.Balance:
 
 
 async def account_of(request: Request, of: str | None) -> str:
-    """The account that is asked about; another than one's own only by the owner."""
+    """Returns the account that is asked about; only the owner may ask about another than its own."""
     platform, who = platform_of(request), caller(request)
     if of is None or of == who.account:
         await platform.authorities.of(who)

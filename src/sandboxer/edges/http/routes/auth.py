@@ -1,4 +1,4 @@
-"""Signing in with a wallet, and the wallets of an account."""
+"""Routes to sign in with a wallet, and to manage the wallets of an account."""
 
 from __future__ import annotations
 

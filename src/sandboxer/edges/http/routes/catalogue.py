@@ -1,6 +1,6 @@
-"""What a sandbox can be made of: images, profiles, and the languages that images on this host have.
+"""Routes of what a sandbox can be made of: images, profiles, and the languages in this host's images.
 
-Languages and shells are for anyone to read, since an agent wants to know before it pays.
+Anyone may read languages and shells, since an agent wants to know them before it pays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sandboxer.work.languages import HostImages, Offered, count, find_language, 
 
 KEPT_S = HostImages.KEPT_S
 CACHE = f"public, max-age={KEPT_S:.0f}"
-# For what is only told beside an answer that somebody waits for.
+# How long a version may take that is only shown beside an answer.
 KEPT_LONGER_S = 600.0
 
 
@@ -152,7 +152,7 @@ async def offers_here(request: Request, kept_s: float = KEPT_S) -> Sequence[Offe
 
 
 async def version_in(request: Request, language: str, image: str | None) -> str | None:
-    """The version of a language in an image, as its package says it; None: nobody knows."""
+    """Returns the version of a language in an image, from its package; None if it is not known."""
     offers = await offers_here(request, KEPT_LONGER_S)
     found = next((one for one in offers if one.language.name == language), None)
     if found is None or image is None:

@@ -1,4 +1,4 @@
-"""What happened to a sandbox or to one's own account, as a stream with replay."""
+"""Routes of what happened to a sandbox or to the caller's account, as a stream with replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath
 from sandboxer.wire.operations.sandboxes import FollowEventsQuery
 
-# The last thing that is ever told of a sandbox.
+# The last event of a sandbox.
 LAST_KIND = "sandbox.destroyed"
 PAGE = 500
 
@@ -34,7 +34,7 @@ async def follow_events(asked: Asked[SandboxPath, FollowEventsQuery, None]) -> R
         else max(asked.query.after, asked.query.last_event_id)
     )
     events = platform.events
-    # Nothing more will happen to one that is gone: its stream ends, even after its last event.
+    # Nothing more will happen to a sandbox that is gone, so its stream ends, even after its last event.
     is_open = asked.query.follow and sandbox.state is not State.DESTROYED
     source = (
         _followed(events, asked.path.sandbox_id, start)

@@ -1,6 +1,5 @@
-"""Content of files: read with ranges, written as a stream, removed.
-
-Whole folders: watched for changes, and as tar in and out.
+"""Routes of files: content is read with ranges, written as a stream, removed. Folders are watched for
+changes, and transferred as tar.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from sandboxer.wire.operations.files import (
 )
 from sandboxer.wire.operations.paths import SandboxPath
 
-# Files of a listing that are put into words before others get their turn: about a millisecond.
+# Entries of a listing that are converted before others get their turn: about a millisecond.
 AT_A_TIME = 50
 TAR = "application/x-tar"
 
@@ -170,7 +169,7 @@ async def remove(asked: Asked[SandboxPath, NoParameters, RemoveFile]) -> Respons
 
 
 async def body_of(request: Request) -> AsyncIterator[bytes]:
-    """The body as it arrives. Raises at its end if it is not the one that was signed."""
+    """Yields the body as it arrives. Raises at its end if it is not the one that was signed."""
     receive = request.receive
     while True:
         message = await receive()
@@ -183,7 +182,9 @@ async def body_of(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _of_unknown_size(source: AsyncIterator[bytes], headers: dict[str, str]) -> Response:
-    """An empty file, or one that the kernel makes up as it is read (`/proc`), which says that it is empty."""
+    """Tells whether the size is unknown: an empty file, or one of `/proc`, whose content the kernel makes up
+    while it says that it is empty.
+    """
     first = await anext(source, b"")
     if not first:
         return Response(b"", headers=headers, media_type="application/octet-stream")

@@ -1,7 +1,7 @@
-"""Keys: the owner makes them for accounts, everyone for their own; lists, trees, revocation.
+"""Routes of keys: the owner makes them for accounts, everyone for their own; lists, trees, revocation.
 
-After its making: is a key good, fetch its secret, have a new one, suspend it, let it expire. A child key is
-cut from one's own account, and given more.
+After its creation a key can be checked, its secret fetched or replaced, and it can be suspended or left to
+expire. A child key is cut from the caller's own account, and can be given more.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def revoke(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
 
 
 async def _account_for(request: Request, wanted: str | None) -> str:
-    """For whom a key is made. A second factor confirms what is not the owner's to decide."""
+    """Returns the account that a key is made for. A second factor confirms what the owner does not decide."""
     who = caller(request)
     if who.is_owner:
         if wanted is None:
@@ -102,13 +102,13 @@ async def _account_for(request: Request, wanted: str | None) -> str:
     authority = await platform_of(request).authorities.of(who)
     if authority.is_delegated:
         raise Forbidden(why="a delegated key has no siblings", hint="Cut a child: POST /v1/keys/delegated.")
-    # Else whoever stole a session or a key could keep what it stole.
+    # Otherwise a thief of a session or key could keep access.
     await confirm_new_factor(request, action="create_key", resource=who.account)
     return who.account
 
 
 async def own_key(request: Request, public_key: str) -> None:
-    """Raises NotFound unless it is the caller's account's, whoever else it belongs to."""
+    """Raises NotFound unless the key belongs to the caller's account."""
     known = await platform_of(request).keys.list(caller(request).account)
     if public_key not in {key.public_key for key in known if key.revoked_at is None}:
         raise NotFound(what="key", id=public_key)
@@ -184,7 +184,7 @@ async def regenerate(asked: Asked[PublicKeyPath, NoParameters, None]) -> NewKey:
     who = asked.caller
     if not who.is_owner:
         await own_key(asked.request, asked.path.public_key)
-        # The key may be what was lost, so a wallet confirms for a wallet.
+        # The key may be what was lost, so a wallet may confirm for a wallet.
         factor: Factor | None = "wallet" if is_wallet(asked.request) else None
         await confirm_new_factor(
             asked.request, action="regenerate_key", resource=asked.path.public_key, factor=factor
@@ -259,7 +259,7 @@ async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
         caps=Caps(**asked.body.caps.model_dump()),
     )
     if is_wallet(asked.request):
-        # It would outlive the session that made it.
+        # The key would outlive the session that made it.
         await confirm(asked.request, action="cut_key", resource=who.account)
     await platform.authorities.of(who)
 

@@ -1,6 +1,6 @@
-"""What the operator does to accounts. Every act has a reason and a line in the audit log.
+"""Routes of what the operator does to accounts. Every action has a reason and a row in the audit log.
 
-The operator's books answer: is the ledger whole, who did what, paying out income.
+The books say whether the ledger is consistent and who did what, and let the operator pay out income.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.operators import ListAccountsQuery, ListAuditQuery, VerifyAuditQuery
 from sandboxer.wire.operations.paths import AccountPath
 
-# Would be taken for one's own account by GET /v1/accounts/me.
+# GET /v1/accounts/me would take it for the caller's own account.
 RESERVED = frozenset({"me"})
 NDJSON = "application/x-ndjson"
 

@@ -1,4 +1,4 @@
-"""The platform itself: probes, what it can do, capacity and counts, and the host for its owner.
+"""Routes of the platform itself: probes, what it can do, capacity and counts, and the host for its owner.
 
 The probes are unsigned: is it up, is it ready, metrics for loopback, the document, what it can do. A tenant
 sees capacity and its own counts, the owner everyone's.
@@ -94,19 +94,20 @@ async def look(platform: Platform) -> Health:
     found = await platform.probes.look()
     checks: dict[str, Check] = {name: "ok" if why is None else "failing" for name, why in found.items()}
     for name in sorted(platform.backends):
-        # What it last said: asking anew is slow, and for the owner (GET /v1/host).
+        # The last known state: asking anew is slow, and reserved for the owner (GET /v1/host).
         known = platform.sandboxes.dependencies.known_fingerprints.get(name)
         is_able = known is None or known.healthy
         is_whole = all(check == "ok" for part, check in checks.items() if part.startswith(f"{name}/"))
         checks[name] = "ok" if is_able and is_whole else "failing"
     is_well = all(check == "ok" for check in checks.values())
-    # A network that cannot be paid on is shown (why: GET /v1/pricing), and keeps nobody from being served.
+    # A payment network that does not work is shown (for why, see GET /v1/pricing), but everybody is still
+    # served.
     if (x402 := platform.payments.x402) is not None:
         for way in x402.ways:
             checks[f"x402/{way.network}"] = "ok" if x402.ways.why_off(way.network) is None else "failing"
     for coin, why in platform.payments.invoices.why_off().items():
         checks[f"invoices/{coin}"] = "ok" if why is None else "failing"
-    # A hint that stops nobody: where the host's wall clock was set, the server goes on by its own time.
+    # Only a hint: after the host's wall clock was set, the server continues by its own time.
     checks["clock"] = "ok" if platform.timekeeper.trouble is None else "failing"
     return Health(status="ok" if is_well else "degraded", checks=checks)
 
@@ -133,12 +134,12 @@ async def metrics(asked: Asked[NoParameters, NoParameters, None]) -> Response:
 async def capabilities(asked: Asked[NoParameters, NoParameters, None]) -> Capabilities:
     platform = asked.platform
     dependencies = platform.sandboxes.dependencies
-    # What is known, not asked anew: anyone may call this, and asking costs.
+    # The cached state, because anyone may call this and asking anew costs.
     prints = dependencies.known_fingerprints or await platform.sandboxes.fingerprints()
     return Capabilities(
         version=__version__,
         backends=[
-            # What the host lacks, and why, is for its owner (GET /v1/host).
+            # Only the owner sees what the host lacks, and why (GET /v1/host).
             backend(name, replace(seen, lacks=()), _names(capabilities_of(dependencies.backends[name])))
             for name, seen in sorted(prints.items())
         ],
@@ -176,7 +177,7 @@ def _names(capabilities: frozenset[Capability]) -> list[str]:
 
 
 def is_local(scope: Scope) -> bool:
-    """By the peer's address; a request that came through a proxy is not local whoever the proxy is."""
+    """Decides by the peer's address; a request that came through a proxy is never local."""
     peer = scope.get("client")
     if peer is None or any(name in _FORWARDED for name, _ in scope["headers"]):
         return False
@@ -271,7 +272,7 @@ def _host(
     platform: Platform, name: str, seen: Fingerprint, capacity: Capacity | None, *, is_owner: bool
 ) -> wire.ClusterHost:
     can = [one.value for one in capabilities_of(platform.backends[name])]
-    # What a host lacks and what it is made of help whoever attacks it.
+    # What a host lacks and consists of would help an attacker.
     shown = seen if is_owner else replace(seen, lacks=(), facts={})
     return wire.ClusterHost(
         backend=backend(name, shown, can),

@@ -1,4 +1,4 @@
-"""What things cost: for anyone to read, and what one sandbox would cost before it is created."""
+"""Routes of prices: for anyone to read, and a quote for one sandbox before it is created."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ async def ask(asked: Asked[NoParameters, NoParameters, AskQuote]) -> Quote:
 
 
 def _rendered(request: Request) -> Response:
-    """Made once for each state of the networks: prices stand as long as the server, and anyone may ask."""
+    """Renders prices once for each state of the networks: they stay the same as long as the server runs, and
+    anyone may ask.
+    """
     state, rails = request.app.state, _rails(platform_of(request))
     if getattr(state, "pricing", (None, ""))[0] != rails:
         prices = _all(platform_of(request)).model_copy(update=rails)
@@ -115,7 +117,7 @@ def _tier(price: pricing.TierPrice, platform: Platform) -> wire.TierPrice:
         months=price.months,
         usd_cents=price.cents,
         discount_percent=price.discount_thousandths / 10,
-        # As it will be counted: never less than without a tier.
+        # Counted as it will be charged: never less than without a tier.
         requests_per_minute=requests_per_minute(price.tier, policy=platform.limits) or 0,
         slots=gives.slots,
     )

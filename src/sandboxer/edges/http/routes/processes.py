@@ -1,6 +1,6 @@
-"""Commands, buffered or streamed, and background processes.
+"""Routes of commands, buffered or streamed, and of background processes.
 
-A command is the hottest route: one model in, one model out, no second validation.
+Running a command is the hottest route: one model in, one model out, no second validation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sandboxes: make, look, list, change, remove; more CPUs and memory for a running one, and back."""
+"""Routes of sandboxes: create, show, list, change, remove, and change CPUs and memory of a running one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def create(asked: Asked[NoParameters, CreateSandboxQuery, CreateSandbox]) 
     who = await paying_caller(asked.request, lambda: platform.purchases.price(wanted, None))
 
     async def act(bind: Bind | None) -> Response:
-        # Here, not before: what it names may be gone when the same answer is asked for again.
+        # Only now: what it names may be gone when a repetition asks for the same answer.
         async with (
             platform.admission.of(wanted, who, gate_proof(asked.request)) as begun,
             offering(asked.request, lambda: platform.purchases.price(begun, who.account)),
@@ -112,7 +112,7 @@ async def get(asked: Asked[SandboxPath, NoParameters, None]) -> Sandbox:
 async def destroy(asked: Asked[SandboxPath, NoParameters, None]) -> Sandbox:
     platform, who = asked.platform, asked.caller
     is_confirmed = await _confirm(asked.request, asked.path.sandbox_id, "destroy")
-    # Its last bytes belong to what it cost: those known now, and those of its very end.
+    # Its last bytes of traffic are part of its cost: those known now, and those of its very end.
     await platform.access.egress.outlets.settle(asked.path.sandbox_id)
     record = await platform.sandboxes.destroy(asked.path.sandbox_id, who, despite_lock=is_confirmed)
     await platform.access.egress.outlets.settle(asked.path.sandbox_id)
@@ -129,7 +129,7 @@ async def recreate(asked: Asked[SandboxPath, NoParameters, None]) -> Sandbox:
 async def lock(asked: Asked[SandboxPath, NoParameters, None]) -> Sandbox:
     platform, who = asked.platform, asked.caller
     found = await platform.sandboxes.get(asked.path.sandbox_id, who)
-    # Else nobody could unlock it again.
+    # Otherwise nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
     return answers.sandbox(await platform.sandboxes.lock(asked.path.sandbox_id, who))
 
@@ -169,7 +169,7 @@ async def change_ttl(asked: Asked[SandboxPath, NoParameters, ChangeTtl]) -> Resp
         who = await named_payer(asked.request, presented)
 
     async def act(bind: Bind | None) -> Response:
-        # All that could refuse it comes before the payment.
+        # Everything that could refuse it is checked before the payment.
         async with nullcontext() if presented is None else proven(asked.request, presented):
             found = await sandboxes.check_ttl(
                 asked.path.sandbox_id, asked.body.duration, who, quote_id=asked.body.quote_id
@@ -227,7 +227,7 @@ async def usage(asked: Asked[SandboxPath, NoParameters, None]) -> Usage:
 
 
 async def _confirm(request: Request, sandbox_id: str, action: str) -> bool:
-    """True if it is locked and a second proof allowed this."""
+    """Returns True if it is locked and a second proof allowed this."""
     found = await platform_of(request).sandboxes.get(sandbox_id, caller(request))
     return is_guarded(found) and await confirm_locked(request, found, action=action)
 

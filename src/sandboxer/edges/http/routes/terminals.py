@@ -1,4 +1,6 @@
-"""Terminals over WebSocket: bytes in binary frames, words in text frames. Viewers may leave and return."""
+"""Routes of terminals over WebSocket: bytes in binary frames, control messages in text frames. Viewers may
+leave and return.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ async def end_terminal(asked: Asked[TerminalPath, NoParameters, None]) -> Respon
 
 
 async def _serve(websocket: WebSocket, process: Process) -> None:
-    """Both directions until the program ends or the viewer leaves; the program outlives the viewer."""
+    """Serves both directions until the program ends or the viewer leaves; the program outlives the viewer."""
     async with asyncio.TaskGroup() as group:
         typing = group.create_task(_type(websocket, process))
         showing = group.create_task(_show(websocket, process))
@@ -111,7 +113,7 @@ async def _obey(text: str, process: Process) -> None:
 
 @asynccontextmanager
 async def _reporting_problems(websocket: WebSocket) -> AsyncIterator[None]:
-    """Whatever goes wrong is told as a problem: as an HTTP answer before the upgrade, as a word after it."""
+    """Reports errors as problems: as an HTTP answer before the upgrade, as a message after it."""
     try:
         yield
     except* WebSocketDisconnect:
@@ -132,7 +134,7 @@ async def _tell(websocket: WebSocket, error: SandboxerError) -> None:
         await websocket.send_text(shown.model_dump_json())
         await websocket.close(CLOSE_BAD_WORD if isinstance(error, InvalidRequest) else CLOSE_BROKEN)
     except (WebSocketDisconnect, RuntimeError):
-        # Gone while we told it.
+        # The viewer left meanwhile.
         return
 
 

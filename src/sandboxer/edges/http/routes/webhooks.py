@@ -1,4 +1,4 @@
-"""Webhooks of an account: make, change, test; look at what was delivered, and have it sent again."""
+"""Routes of an account's webhooks: create, change, test, list deliveries, and send them again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def remove(asked: Asked[WebhookPath, NoParameters, None]) -> Response:
 
 async def rotate(asked: Asked[WebhookPath, NoParameters, RotateSecret]) -> NewWebhook:
     account = asked.caller.account
-    # None at all is for a secret that leaked.
+    # No overlap at all is for a secret that has leaked.
     is_none = not int(asked.body.overlap[:-1])
     overlap = timedelta() if is_none else parse_duration(asked.body.overlap, field="overlap")
     found, secret = await asked.platform.webhooks.rotate(

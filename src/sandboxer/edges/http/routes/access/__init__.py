@@ -1,1 +1,1 @@
-"""Routes of what lies between a sandbox and the outside."""
+"""Routes of ports, egress, secrets and SSH keys."""

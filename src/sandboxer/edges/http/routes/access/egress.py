@@ -1,4 +1,4 @@
-"""Egress of a sandbox: its rules, why something is allowed or not, and what was refused."""
+"""Routes of egress: a sandbox's rules, why something is allowed or not, and what was refused."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _changing(
 
 
 def _key(rule: Rule) -> Rule:
-    """Two rules are the same whatever is noted beside them."""
+    """Returns what makes a rule unique; notes beside it do not count."""
     return replace(
         rule,
         host=rule.host.lower().removesuffix("."),

@@ -1,6 +1,6 @@
-"""Previews of a sandbox's ports: make, list, revoke. The ports themselves are served by `edges/proxy`.
+"""Routes of previews of a sandbox's ports: create, list, revoke. `edges/proxy` serves the ports themselves.
 
-What the TLS edge asks before it fetches a certificate: is this name ours?
+The TLS edge asks here whether a name is ours before it obtains a certificate.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ async def revoke(asked: Asked[PreviewPath, NoParameters, None]) -> Response:
 
 
 async def _wakes(request: Request, body: wire.CreatePreview) -> bool:
-    """Where the caller does not say: if its key may wake sandboxes itself."""
+    """Decides whether a preview wakes the sandbox if the caller does not say: yes if the caller's key may
+    wake it.
+    """
     return await holds_scope(request, Scope.SANDBOXES_MANAGE) if body.wakes is None else body.wakes
 
 

@@ -1,4 +1,4 @@
-"""Secrets of an account, and what of them is in a sandbox. No answer holds a value."""
+"""Routes of an account's secrets, and of those injected into a sandbox. No answer contains a value."""
 
 from __future__ import annotations
 

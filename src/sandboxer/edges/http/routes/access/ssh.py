@@ -1,4 +1,6 @@
-"""Keys that open sandboxes by SSH, and where the gateway is. The gateway itself is `edges/ssh`."""
+"""Routes of keys that open sandboxes by SSH, and of where the gateway is. `edges/ssh` is the
+gateway itself.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Published images: make one of a disk, look at it, start from it, remove it.
+"""Routes of published images: publish a disk, show it, start from it, remove it.
 
-Whom a published image is shared with, and whose it is.
-
-Images as archives: out to Docker and Podman, and in from them.
+They also share an image and hand it over, and transfer images as archives to and from Docker and Podman.
 """
 
 from __future__ import annotations
@@ -216,7 +214,7 @@ async def lock(asked: Asked[ImagePath, NoParameters, None]) -> Response:
     platform, who = asked.platform, asked.caller
     found = await platform.artifacts.images.get(asked.path.image_id, who)
     if is_theirs(found, who):
-        # Else nobody could unlock it again.
+        # Otherwise nobody could unlock it again.
         await platform.wallets.second_proofs.demand_two(found.account)
     return _shown(asked.request, await platform.artifacts.image_sharing.lock(asked.path.image_id, who))
 
@@ -278,9 +276,10 @@ async def receive(asked: Asked[NoParameters, ImportImageQuery, None]) -> Respons
 
 
 def _announced(request: Request) -> str:
-    """What the head says of the archive. Its digest is as good as signed: another body is refused at its end.
+    """Returns what the head says about the archive. Its digest is as good as signed, because another body is
+    refused at its end.
 
-    A session's token signs nothing; there its length has to do.
+    A session's token signs nothing; there the length has to suffice.
     """
     claimed = request.headers.get("x-content-sha256", "").lower()
     return claimed or "length " + request.headers.get("content-length", "unknown")

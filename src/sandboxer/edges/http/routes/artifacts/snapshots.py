@@ -1,4 +1,4 @@
-"""Snapshots: keep a sandbox's disk, go back to it, fork from it."""
+"""Routes of snapshots: keep a sandbox's disk, restore it, fork from it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def clone(asked: Asked[SnapshotPath, NoParameters, CloneSnapshot]) -> Resp
 async def lock(asked: Asked[SnapshotPath, NoParameters, None]) -> Snapshot:
     platform, who = asked.platform, asked.caller
     found = await platform.artifacts.snapshots.get(asked.path.snapshot_id, who)
-    # Else nobody could unlock it again.
+    # Otherwise nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
     return shown_snapshot(await platform.artifacts.snapshots.lock(asked.path.snapshot_id, who))
 

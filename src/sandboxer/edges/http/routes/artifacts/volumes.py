@@ -1,4 +1,6 @@
-"""Volumes: disks that outlive sandboxes. They are attached when a sandbox is made (POST /v1/sandboxes)."""
+"""Routes of volumes, disks that outlive sandboxes. They are attached when a sandbox is created (POST
+/v1/sandboxes).
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ async def restore(asked: Asked[VolumePath, NoParameters, RestoreVolume]) -> Resp
 async def lock(asked: Asked[VolumePath, NoParameters, None]) -> Response:
     platform, who = asked.platform, asked.caller
     found = await platform.artifacts.volumes.get(asked.path.volume, who)
-    # Else nobody could unlock it again.
+    # Otherwise nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
     return await _shown(asked.request, await platform.artifacts.volumes.lock(found.id, who))
 

@@ -1,1 +1,1 @@
-"""Money over HTTP: topping up, buying keys, looking at payments, what is for sale. A file for each noun."""
+"""Routes of money: topping up, buying keys, looking at payments, what is for sale. One file for each noun."""

@@ -1,6 +1,6 @@
-"""Gift cards: anyone may buy, look at and redeem one; the buyer and the operator may end it.
+"""Routes of gift cards: anyone may buy, look at and redeem one; the buyer and the operator may end it.
 
-The page behind an approval link, and its two buttons. Looking never answers: programs look at links.
+The page behind an approval link has two buttons. Opening it never answers, because programs open links too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.gift_cards import ListGiftCardsQuery
 from sandboxer.wire.operations.paths import CardPath, RedemptionPath, TokenPath
 
-# Nothing from elsewhere, in no frame, and the link is told to nobody.
+# The page loads nothing from elsewhere, is shown in no frame, and passes its address to nobody.
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
     " frame-ancestors 'none'; base-uri 'none'",
@@ -276,7 +276,7 @@ def _origin(request: Request) -> Origin:
 
 
 def _address(request: Request) -> str:
-    """Whom limits count."""
+    """Returns the address that limits count."""
     peer = request.client
     forwarded = request.headers.getlist("x-forwarded-for")
     trusted = platform_of(request).trusted_proxies

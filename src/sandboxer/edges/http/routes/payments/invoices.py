@@ -1,4 +1,4 @@
-"""Invoices: anyone may ask for one and see what became of it; refunds are the operator's to send."""
+"""Routes of invoices: anyone may ask for one and see what became of it; the operator sends refunds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sandboxer.wire.operations.paths import InvoicePath, RefundPath
 from sandboxer.wiring import Platform
 
 SVG = "image/svg+xml"
-# Characters of a key that holds 128 bits: strangers behind one address must not meet by it.
+# The length of a key with 128 bits: two strangers behind one address must not collide.
 UNGUESSABLE = 22
 
 
@@ -83,7 +83,9 @@ async def create(asked: Asked[NoParameters, NoParameters, AskInvoice]) -> Respon
 
 
 async def _repeatable_claim(request: Request, asker: str) -> Claim | None:
-    """Where the Idempotency-Key is too long to be guessed or met by chance, it stands for who asked."""
+    """Derives the claim from an Idempotency-Key that is too long to be guessed or met by chance: it stands
+    for who asked.
+    """
     key = request.headers.get("idempotency-key", "")
     if len(key) < UNGUESSABLE:
         return None
@@ -179,7 +181,7 @@ def invoice(view: View) -> wire.Invoice:
         confirmations=_confirmations(one, view.outputs),
         received=as_text(received, asset),
         payments=[_payment(output) for output in view.outputs],
-        # Why one is held tells of caps and nodes, which are the operator's business.
+        # The reason why one is held reveals caps and nodes, which concern only the operator.
         refunds=[refund(replace(one, held=None)) for one in view.refunds],
         history=[wire.InvoiceStep(at=s.at, state=s.state, signal=s.signal) for s in view.steps],
         public_key=one.public_key,
@@ -230,7 +232,7 @@ def _confirmations(one: Invoice, outputs: tuple[Output, ...]) -> int:
 
 
 def _asker(request: Request, platform: Platform) -> str:
-    """Whom the cap on open invoices counts: the same as every other limit does."""
+    """Returns whom the limit on open invoices counts, as every other limit does."""
     peer = request.client
     forwarded = request.headers.getlist("x-forwarded-for")
     return client_address(None if peer is None else peer.host, forwarded, platform.trusted_proxies)
@@ -238,7 +240,7 @@ def _asker(request: Request, platform: Platform) -> str:
 
 async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[ServerEvent]:
     use_cases = platform.payments.invoices
-    # Followed from the newest event on; what happens between that and the first look is told after it.
+    # Followed from the newest event on; what happens before the first look is sent after it.
     after = await platform.events.last_id()
     view = await use_cases.view(invoice_id)
     yield ServerEvent("invoice", invoice(view))

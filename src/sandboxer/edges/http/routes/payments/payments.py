@@ -1,15 +1,9 @@
-"""Payments by x402: credit and keys paid in the request, what was paid, what is for sale, and what coins are
-worth.
+"""Routes of payments by x402: credit and keys paid in the request, past payments, what is for sale, and what
+coins are worth.
 
-Credit for an account, one's own or anybody's whose public id is known: paid by x402 in the request.
-
-A tier for some months, and a key to use it with, paid by x402 in the request.
-
-Payments that were made: one's own, or any by its id, which nobody can guess.
-
-What is for sale, where agents that know x402 look for it.
-
-What the platform takes a coin to be worth right now, for anyone to read.
+Credit can be bought for the caller's account or for any whose public id is known; a tier for some months
+comes with a key to use it. A past payment is visible to its account, or to whoever knows its id, which cannot
+be guessed. The catalogue is where agents that know x402 look for it, and anyone may read the rates.
 """
 
 from __future__ import annotations
@@ -141,7 +135,7 @@ async def buy(asked: Asked[NoParameters, NoParameters, BuyKey]) -> Response:
             )
     wanted = Wanted(
         purpose=Purpose.KEY,
-        # What the offer said when it was made; rates move meanwhile.
+        # The amount that the offer stated; rates change meanwhile.
         least_sats=1,
         account=account,
         request_hash=await request_hash(asked.request),
@@ -176,7 +170,7 @@ async def buy(asked: Asked[NoParameters, NoParameters, BuyKey]) -> Response:
 
 
 async def _check(request: Request, account: str, body: BuyKey) -> None:
-    """Nobody pays for a tier that cannot be sold to him."""
+    """Makes sure that nobody pays for a tier that cannot be sold to them."""
     platform = platform_of(request)
     found = await use_cases.get(platform.store, account)
     check_sale(found, tier=body.tier, months=body.months, now=platform.clock.now())

@@ -1,6 +1,6 @@
-"""Code run once: answered whole, streamed as it happens, or queued as a job.
+"""Routes of code that runs once: answered as a whole, streamed as it happens, or queued as a job.
 
-Jobs: look, list, wait, cancel. They are made by `POST /v1/execute/async`.
+Jobs are shown, listed, awaited and cancelled here; `POST /v1/execute/async` creates them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) 
     async def act(bind: Bind | None) -> Response:
         plan = await _plan(asked.request, asked.body)
         await pass_gate(asked.request, plan.create.profile)
-        # Raises what would refuse the create itself; money is asked for when the job starts.
+        # Raises what would refuse the create itself; funds are checked when the job starts.
         platform.purchases.price(plan.create, who.account)
         made = await platform.execution.jobs.submit(plan, who, webhook_url=asked.body.webhook_url, also=bind)
         return _accepted(made)
@@ -102,7 +102,9 @@ async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) 
 
 
 async def _plan(request: Request, body: ExecuteCode) -> Plan:
-    """Part of the act: what it names may be gone when the same answer is asked for again."""
+    """Makes the plan as part of the action: what it names may be gone when a repetition asks for the same
+    answer.
+    """
     given = await submission(body, lease_of(request.scope))
     wanted = replace(given, volumes=await mounts(request, body.volumes))
     return make_plan(wanted, await platform_of(request).execution.images.image_of())
@@ -170,7 +172,7 @@ async def _events(
                 case Placed(sandbox_id=sandbox_id):
                     yield ServerEvent("placed", ExecutionBegan.model_construct(sandbox_id=sandbox_id))
                 case Began():
-                    # Each stage is text of its own: a cut character does not run over into the next.
+                    # Each stage is decoded by itself: a cut character does not run over into the next.
                     outputs, stage = OutputEvents(encoding), event.stage.value
                     yield ServerEvent("began", ExecutionBegan.model_construct(stage=stage))
                 case Said(output=output):
@@ -224,7 +226,7 @@ async def _job_shown(request: Request, seen: Seen, encoding: str) -> Response:
 
 
 async def _version(request: Request, seen: Seen) -> str | None:
-    """Of the language, in the image that its sandbox was made from."""
+    """Returns the version of the language in the image that the sandbox was made from."""
     if seen.outcome is None or seen.job.sandbox_id is None:
         return None
     sandbox = await platform_of(request).sandboxes.dependencies.repository.find(seen.job.sandbox_id)

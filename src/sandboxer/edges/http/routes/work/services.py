@@ -1,6 +1,5 @@
-"""Services: make, look, change, redeploy, put to sleep, remove; and read what they print.
-
-A service's vault and its domains.
+"""Routes of services: create, show, change, redeploy, put to sleep, remove, read logs; and their vaults and
+domains.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ async def create(asked: Asked[NoParameters, CreateServiceQuery, CreateService]) 
         named = replace(
             wanted.sandbox, snapshot=asked.body.snapshot, wanted_volumes=wanted_volumes(asked.body.volumes)
         )
-        # Here, not before: what it names may be gone when the same answer is asked for again.
+        # Only now: what it names may be gone when a repetition asks for the same answer.
         having = replace(wanted, sandbox=await platform.admission.complete(named, who))
         priced = price_request(platform.services.dependencies, having)
         async with (
@@ -124,7 +123,7 @@ async def remove(asked: Asked[ServicePath, NoParameters, None]) -> Response:
 
 async def redeploy(asked: Asked[ServicePath, RedeployServiceQuery, RedeployService]) -> Response:
     services = asked.platform.services
-    # A sleeping one is woken for it, and costs again.
+    # A sleeping one is woken for it, which costs.
     may_wake = await holds_scope(asked.request, Scope.SANDBOXES_MANAGE)
     wanted = await words.redeploy(asked.body, asked.lease)
     done = await services.redeploy(
@@ -155,7 +154,7 @@ async def start(asked: Asked[ServicePath, StartServiceQuery, None]) -> Response:
 async def lock(asked: Asked[ServicePath, NoParameters, None]) -> Response:
     platform, who = asked.platform, asked.caller
     found = platform.services.get(asked.path.service, who)
-    # Else nobody could unlock it again.
+    # Otherwise nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
     await platform.sandboxes.lock(found.sandbox_id, who)
     return _answer(asked.request, found)

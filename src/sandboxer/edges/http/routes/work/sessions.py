@@ -1,4 +1,6 @@
-"""Sessions: start, look, run cells, interrupt, restart, end; and what can be done to the sandbox of one."""
+"""Routes of sessions: start, show, run cells, interrupt, restart, end; and what can be done to a session's
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ async def end(asked: Asked[SessionPath, NoParameters, None]) -> Response:
     session = await platform.sessions.get(asked.path.session_id, who)
     is_confirmed = False
     if session.owns_sandbox and session.state is not State.ENDED:
-        # Its sandbox ends with it, and all that is on its disk.
+        # Its sandbox ends with it, with everything on its disk.
         await demand_scope(asked.request, Scope.SANDBOXES_DESTROY)
         is_confirmed = await _confirm(asked.request, session, "destroy")
     return _answer(
