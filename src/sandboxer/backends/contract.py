@@ -1,4 +1,5 @@
-"""What a wall must do. Every backend implements `Backend`; everything optional is its own protocol.
+"""Defines what a backend must do. Every backend implements `Backend`; everything optional is its own
+protocol.
 
 A backend never sees the store: it receives an `Order`, returns a `Handle` that someone else keeps, and must
 be able to find (`recover`, `inventory`) and remove (`teardown`) a sandbox from its id and handle alone, after
@@ -24,7 +25,7 @@ class Trust(StrEnum):
 
 
 class Wall(StrEnum):
-    """A promise a profile can demand and a fingerprint can withhold."""
+    """A kind of isolation that a profile can demand and that a host may lack."""
 
     FILES = "files"
     PROCESSES = "processes"
@@ -59,7 +60,7 @@ class VolumeMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """All a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
+    """Holds all a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
 
     sandbox_id: str
     image: str
@@ -78,7 +79,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """What the server keeps to find a sandbox again. `data` is the backend's own, JSON values only."""
+    """Holds what the server keeps to find a sandbox again. `data` is the backend's own, JSON values only."""
 
     sandbox_id: str
     backend: str
@@ -116,7 +117,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Something this host cannot do, why, and what to do about it."""
+    """Names something this host cannot do, why, and what to do about it."""
 
     what: str
     why: str
@@ -125,7 +126,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What this host can do now (capabilities say what the backend could ever do)."""
+    """Describes what this host can do now (capabilities say what the backend could ever do)."""
 
     healthy: bool
     walls: frozenset[Wall]
@@ -135,7 +136,9 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a host may promise in all (overcommit included), what of it is promised, and its storage pool."""
+    """Describes what a host may promise in all (overcommit included), what is promised, and its storage
+    pool.
+    """
 
     total: Resources
     promised: Resources
@@ -147,51 +150,58 @@ class Capacity:
 class Backend(Protocol):
     @property
     def name(self) -> str:
-        """The id profiles use, `ext.<something>`."""
+        """Returns the id that profiles use, `ext.<something>`."""
 
     async def fingerprint(self) -> Fingerprint: ...
 
     async def provision(self, order: Order) -> Handle:
-        """Make it, and return once its supervisor answers. On any failure or cancellation nothing is left.
+        """Makes a sandbox and returns once its supervisor answers. On any failure or cancellation nothing is
+        left.
 
         Raises NoCapacity before anything is made when the host's budgets do not allow the order,
         ProvisionFailed when a step failed.
         """
 
     async def recover(self, handle: Handle) -> Observation:
-        """What became of it. Never raises for a sandbox that is gone."""
+        """Says what became of a sandbox. Never raises for one that is gone."""
 
     async def inventory(self) -> Sequence[str]:
-        """Ids of all sandboxes that own anything on this host, half-made ones included."""
+        """Returns the ids of all sandboxes that own anything on this host, half-made ones included."""
 
     async def guest(self, handle: Handle) -> Guest:
-        """A line to the supervisor inside. Cheap; may be called for every request. Raises BackendLost."""
+        """Returns a connection to the supervisor inside. Cheap; may be called for every request. Raises
+        BackendLost.
+        """
 
     async def usage(self, handle: Handle) -> Usage: ...
 
     async def teardown(self, sandbox_id: str) -> None:
-        """Kill and remove everything of it. Gone already is success; safe to repeat after a crash."""
+        """Kills and removes everything of a sandbox. Gone already is success; safe to repeat after a
+        crash.
+        """
 
     def deaths(self) -> AsyncIterator[str]:
-        """Ids of sandboxes that ended without being asked to, as they end. One consumer at a time."""
+        """Yields the ids of sandboxes that ended without being asked to, as they end. One consumer at a
+        time.
+        """
 
     async def close(self) -> None:
-        """Let go of this process's resources. Sandboxes keep running."""
+        """Releases this process's resources. Sandboxes keep running."""
 
 
 @runtime_checkable
 class Stops(Protocol):
     async def stop(self, handle: Handle) -> None:
-        """End all processes, keep the disk. Stopped already is success."""
+        """Ends all processes and keeps the disk. Stopped already is success."""
 
     async def resume(self, handle: Handle, order: Order) -> Handle:
-        """Start again on the kept disk; returns once the supervisor answers."""
+        """Starts a sandbox again on its disk; returns once the supervisor answers."""
 
 
 @runtime_checkable
 class Freezes(Protocol):
     async def freeze(self, handle: Handle) -> None:
-        """Pause every process but the supervisor: files can still be read. Frozen already is success."""
+        """Pauses every process but the supervisor: files can still be read. Frozen already is success."""
 
     async def thaw(self, handle: Handle) -> None: ...
 
@@ -199,7 +209,7 @@ class Freezes(Protocol):
 @runtime_checkable
 class Resizes(Protocol):
     async def resize(self, handle: Handle, resources: Resources) -> None:
-        """Other limits for a running one, at once; its disk keeps its size.
+        """Gives a running sandbox other limits, at once; its disk keeps its size.
 
         Raises NoCapacity before anything changes when the host's budgets do not allow it, Conflict when it
         uses more than it would have; all limits stay as they were then.
@@ -231,20 +241,20 @@ class KeptSizes:
 
 @runtime_checkable
 class Snapshots(Protocol):
-    """Disks kept read-only under an id of the caller's choice (`snp_…`, `img_…`: see `is_kept_id`).
+    """Keeps disks read-only under an id of the caller's choice (`snp_…`, `img_…`: see `is_kept_id`).
 
-    A kept disk belongs to no sandbox: it outlives the one it was taken of, and sandboxes made from it
+    A kept disk belongs to no sandbox: it outlives the one it was copied from, and sandboxes made from it
     (`Order.origin`) outlive it.
     """
 
     async def take(self, handle: Handle, disk_id: str) -> KeptDisk:
-        """Keep the disk as it is at one moment, whatever runs: everything written by then, nothing half.
+        """Keeps the disk as it is at one moment, whatever runs: everything written by then, nothing half.
 
         On any failure nothing is left. Raises NoCapacity when the pool is full, Conflict for a used id.
         """
 
     async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
-        """Its disk becomes a copy of the kept one, its processes end; with `start` it runs again on it.
+        """Replaces the disk by a copy of the kept one and ends its processes; with `start` it runs again.
 
         A crash at any moment leaves the old disk or the new one. What can be refused is refused before
         anything of the sandbox is touched: NotFound, Conflict (altered), NoCapacity.
@@ -254,20 +264,20 @@ class Snapshots(Protocol):
         """Gone already is success."""
 
     async def check_kept(self, disk_id: str) -> None:
-        """Raises NotFound, or Conflict if it is not what was kept."""
+        """Checks a kept disk. Raises NotFound, or Conflict if it is not what was kept."""
 
     async def sizes(self, disk_id: str) -> KeptSizes:
-        """May take as long as looking at every file. Raises NotFound."""
+        """Measures a kept disk. May take as long as reading every file's size. Raises NotFound."""
 
     async def kept(self) -> Sequence[str]:
-        """Ids of all that is kept on this host, half-made ones included."""
+        """Returns the ids of all kept disks on this host, half-made ones included."""
 
 
 @runtime_checkable
 class CopiesAhead(Protocol):
     def copies_ahead(self, disk_id: str, count: int) -> AbstractAsyncContextManager[None]:
-        """Within it so many sandboxes with this `Order.origin` are about to be made: what takes no longer for
-        all of them than for one can be done at once. Nothing of it is left afterwards.
+        """Prepares for so many sandboxes with this `Order.origin`, made while inside: what takes no longer
+        for all of them than for one is done once. Nothing of it is left afterwards.
 
         Raises NotFound, or Conflict if it is not what was kept.
         """
@@ -275,7 +285,7 @@ class CopiesAhead(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLayers:
-    """Where a kept disk lies on this host, read-only: a layer over a tree.
+    """Says where a kept disk lies on this host, read-only: a layer over a tree.
 
     The layer has the form of an overlay's upper side: a character device 0/0 hides what lies below, the
     attribute `trusted.overlay.opaque` all that lies below a folder, `trusted.overlay.redirect` says where a
@@ -290,22 +300,23 @@ class KeptLayers:
 
 @runtime_checkable
 class ShapesDisks(Protocol):
-    """Kept disks that are read, copied and made from outside: what published images need."""
+    """Reads, copies and makes kept disks from outside of sandboxes, for published images."""
 
     async def layers(self, disk_id: str, *, suspected: bool = False) -> KeptLayers:
-        """Checked as by `check_kept`. Raises NotFound, Conflict (altered).
+        """Returns the layers of a kept disk, checked as by `check_kept`. Raises NotFound, Conflict (altered).
 
         `suspected`: unchecked, to see what was altered.
         """
 
     async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
-        """A kept disk of its own, which outlives the other. On any failure nothing is left.
+        """Makes a kept disk that is a copy of another and outlives it. On any failure nothing is left.
 
         `change` is called in a thread with a descriptor of the copy's layer, before it is kept for good.
         """
 
     async def fill_kept(self, new_id: str, fill: Callable[[int], None], *, limit_mb: int) -> KeptDisk:
-        """The same, of an empty layer over an empty tree; what `fill` writes has this limit (EDQUOT).
+        """Makes a kept disk from an empty layer over an empty tree; what `fill` writes has this limit
+        (EDQUOT).
 
         Raises NoCapacity before anything is made when the pool has not that much left.
         """
@@ -320,7 +331,7 @@ class VolumeUsage:
 
 @runtime_checkable
 class Volumes(Protocol):
-    """Disks of their own under an id of the caller's choice (`vol_…`), which outlive every sandbox.
+    """Makes volumes: disks under an id of the caller's choice (`vol_…`), which outlive every sandbox.
 
     One is attached (`Order.volumes`) read-write by one sandbox, or read-only by any number: an order that
     would have it otherwise is refused with Conflict. Files in it belong to the users of whoever looks: what
@@ -328,20 +339,24 @@ class Volumes(Protocol):
     """
 
     async def make_volume(self, volume_id: str, *, size_mb: int, origin: str | None = None) -> None:
-        """Empty, or a copy of a kept disk that was taken of a volume. On any failure nothing is left.
+        """Makes a volume: empty, or a copy of a kept disk that came from a volume. On any failure nothing is
+        left.
 
         Raises NoCapacity before anything is made when the pool has not that much left, Conflict for a used
         id, NotFound and Conflict (altered) for its origin, InvalidRequest if that is no volume's or larger.
         """
 
     async def resize_volume(self, volume_id: str, *, size_mb: int) -> None:
-        """At once, attached or not. Raises NoCapacity, Conflict when it holds more, NotFound."""
+        """Changes a volume's size at once, attached or not. Raises NoCapacity, Conflict when it holds
+        more, NotFound.
+        """
 
     async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
-        """As `Snapshots.take`, of a volume, attached or not."""
+        """Does the same as `Snapshots.take` for a volume, attached or not."""
 
     async def restore_volume(self, volume_id: str, disk_id: str) -> None:
-        """It becomes what the kept disk is; what is on it is lost. Its size stays; a failure changes nothing.
+        """Replaces a volume by a copy of the kept disk; what is on it is lost. Its size stays; a failure
+        changes nothing.
 
         Raises Conflict while it is attached to something that runs; NoCapacity; NotFound, Conflict (altered)
         and InvalidRequest for the kept disk, as `make_volume` does.
@@ -354,32 +369,35 @@ class Volumes(Protocol):
         """Raises NotFound."""
 
     async def volumes(self) -> Sequence[str]:
-        """Ids of all on this host, half-made ones included."""
+        """Returns the ids of all volumes on this host, half-made ones included."""
 
 
 @runtime_checkable
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
-        """Cheap; asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
+        """Raises InvalidRequest unless there is such an image. Cheap; asked before anything is recorded."""
 
 
 @runtime_checkable
 class ChecksHost(Protocol):
     async def check_host(self) -> None:
-        """Cheap; asked before anything is recorded. Raises Unavailable if this host can make nothing now: a
-        disk is full or cannot be written to, descriptors have run out."""
+        """Raises Unavailable if this host can make nothing now: a disk is full or cannot be written to,
+        descriptors have run out. Cheap; asked before anything is recorded.
+        """
 
 
 @runtime_checkable
 class LiesOverTrees(Protocol):
     async def lies_over(self) -> Mapping[str, str]:
-        """By id of a sandbox or of a kept disk, half-made ones included: the tree that it is a layer over."""
+        """Returns, for each sandbox and kept disk, half-made ones included, the tree that it is a layer
+        over.
+        """
 
 
 @runtime_checkable
 class HasParts(Protocol):
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What it needs to make sandboxes, by name: each call tries one, and raises if it is ill.
+        """Returns what it needs to make sandboxes, by name: each call tries one part, and raises if it fails.
 
         Called at most once at a time. It may hang with what it tries: whoever asks brings the deadline.
         """
@@ -388,40 +406,44 @@ class HasParts(Protocol):
 @runtime_checkable
 class KnowsCapacity(Protocol):
     async def capacity(self) -> Capacity:
-        """Cheap, and true at this moment only: the next create is judged by itself."""
+        """Returns the capacity at this moment. Cheap; the next create is judged by itself."""
 
 
 @runtime_checkable
 class CarriesMark(Protocol):
-    """It keeps disks, and beside them a text that says whose they are (see `sandboxes/binding.py`)."""
+    """Keeps a text beside the disks that says which database they belong to (see `sandboxes/binding.py`)."""
 
     async def mark(self) -> str | None:
-        """None: nobody has marked them."""
+        """Returns the mark; None if nobody has set one."""
 
     async def set_mark(self, text: str) -> None:
-        """There after a crash, whole. Raises OSError."""
+        """Sets the mark so that it survives a crash whole. Raises OSError."""
 
     async def disks(self) -> Sequence[str]:
-        """Ids of all disks, of whatever kind."""
+        """Returns the ids of all disks, of whatever kind."""
 
 
 @runtime_checkable
 class Spares(Protocol):
-    """It remembers which sandboxes nobody has had yet: those alone may go without a record."""
+    """Remembers spare sandboxes, which nobody has been given yet: only those may be removed without a
+    record.
+    """
 
     async def spares(self) -> Sequence[str]:
-        """Ids of those that were ordered as spare and not given to anyone."""
+        """Returns the ids of sandboxes that were ordered as spare and not given to anyone."""
 
     async def give_away(self, sandbox_id: str) -> None:
-        """It is somebody's from here on. Repeating it is harmless."""
+        """Records that a spare sandbox belongs to somebody from now on. Repeating it is harmless."""
 
 
 @runtime_checkable
 class SeesStrays(Protocol):
-    """It can find processes of sandboxes that are outside of every sandbox."""
+    """Finds processes of sandboxes that are outside of every sandbox."""
 
     async def strays(self) -> Mapping[str, str]:
-        """What each is, by an id that is never another process's. Raises nothing for one's sake."""
+        """Describes each stray process, by an id that is never another process's. Does not fail because
+        of one of them.
+        """
 
     async def end_stray(self, stray_id: str) -> None:
         """Gone already is success."""
@@ -447,5 +469,7 @@ OPTIONAL: Mapping[Capability, type] = {
 
 
 def capabilities_of(backend: Backend) -> frozenset[Capability]:
-    """Derived from what is implemented, so a backend cannot promise what it lacks."""
+    """Derives the capabilities from the protocols that a backend implements, so that it cannot promise
+    what it lacks.
+    """
     return frozenset(cap for cap, proto in OPTIONAL.items() if isinstance(backend, proto))

@@ -1,4 +1,4 @@
-"""Can this folder be written to? Found out by writing; blocks, and may hang with its disk."""
+"""Tries whether a folder can be written to. Blocks, and may hang with its disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS = b"written to see whether it can be\n" * 128
 
 
 def write_there(folder: Path, *, needed_bytes: int = NEEDED_BYTES) -> None:
-    """Write a file, see it on the disk and remove it. Raises Unavailable saying what is wrong with it."""
+    """Writes a file to the disk and removes it. Raises Unavailable saying what is wrong."""
     path = folder / f".probe-{os.getpid()}"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,5 @@
-"""The line to the supervisor inside a sandbox, as the packages above see it. Every byte from it is hostile.
+"""Defines the connection to the supervisor inside a sandbox, for the packages above. Every byte from it may
+be hostile.
 
 Errors: GuestRefused and its children when the sandbox's own system said no (the caller's business),
 BackendLost when the line broke, GuestMisbehaved when the other end broke the protocol.
@@ -14,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 
 class EndReason(StrEnum):
-    """Why a process ended, when it was not its own doing."""
+    """Says why a process ended, when it did not end by itself."""
 
     OOM_KILLED = "oom_killed"
     DISK_FULL = "disk_full"
@@ -95,34 +96,39 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """As seen inside the sandbox."""
+        """Returns the process id as seen inside the sandbox."""
 
     async def __aenter__(self) -> Process: ...
 
     async def __aexit__(self, *exc: object) -> None: ...
 
     def output(self) -> AsyncIterator[Output | Exit]:
-        """Everything it prints, then one Exit. Reading slowly slows the process down (back pressure)."""
+        """Yields everything the process prints, then one Exit. Reading slowly slows the process down
+        (back pressure).
+        """
 
     @property
     def stdin_bytes(self) -> int | None:
-        """Bytes that its stdin had taken when we attached; None: an older guest does not say."""
+        """Returns how many bytes its stdin had accepted when we attached; None if an older guest does not
+        say.
+        """
 
     async def write_stdin(self, data: bytes) -> None:
-        """Returns when its stdin took all of it; read its output meanwhile, or it may wait for that.
+        """Writes to its stdin and returns when all was accepted. Read its output meanwhile, or it may wait
+        for that.
 
         Raises StdinNotTaken. (An older guest takes note only, and delivers while this is attached.)"""
 
     async def close_stdin(self) -> None:
-        """After everything written before was taken. Closed already is success."""
+        """Closes its stdin after everything written before was accepted. Closed already is success."""
 
     async def resize(self, size: TerminalSize) -> None: ...
 
     async def signal(self, number: int) -> None:
-        """To the process alone."""
+        """Sends a signal to the process alone."""
 
     async def kill(self) -> None:
-        """End everything this command started, re-parented children included."""
+        """Ends everything this command started, re-parented children included."""
 
 
 class FileKind(StrEnum):
@@ -173,22 +179,24 @@ class Files(Protocol):
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo: ...
 
     def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
-        """Entries below `path`, unordered, not following links; `depth` 1 is the folder itself only."""
+        """Lists the entries below `path`, unordered, without following links; `depth` 1 is the folder
+        itself only.
+        """
 
     async def list_page(
         self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
     ) -> ListingPage:
-        """Of the same entries the `limit` smallest above `after`, ordered by the bytes of their paths.
+        """Lists the `limit` smallest of these entries above `after`, ordered by the bytes of their paths.
 
         It may hold fewer although others follow. The guest sorts, so that a large folder costs us a page."""
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Regular files only: a FIFO or device raises NotARegularFile at once."""
+        """Reads a regular file. A FIFO or device raises NotARegularFile at once."""
 
     async def write(
         self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
     ) -> FileInfo:
-        """Replace `path` when `chunks` ends; if it raises, or this is cancelled, the old file stays."""
+        """Replaces `path` when `chunks` ends. If that raises, or this is cancelled, the old file stays."""
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None: ...
 
@@ -197,7 +205,7 @@ class Files(Protocol):
     async def remove(self, path: str, *, recursive: bool = False) -> None: ...
 
     def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
-        """Changes from now on. The first item arrives only after the watch is in place."""
+        """Yields changes from now on. The first item arrives only after the watch is in place."""
 
 
 @runtime_checkable
@@ -209,7 +217,7 @@ class PlacesWatches(Protocol):
 
 
 class Connection(Protocol):
-    """A byte stream to a port inside. `read` returns b"" at the end."""
+    """Carries bytes to and from a port inside. `read` returns b"" at the end."""
 
     async def read(self, limit: int = 65536) -> bytes: ...
 
@@ -222,7 +230,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A connection's bare socket, non-blocking; from now on the holder's to close."""
+    """Holds a connection's bare socket, non-blocking, which the holder has to close."""
 
     sock: socket.socket
     # What had come already.
@@ -245,41 +253,50 @@ class Guest(Protocol):
     async def run(self, command: Command, *, process_id: str | None = None) -> Process: ...
 
     async def attach(self, process_id: str) -> Process:
-        """Everything still kept of its output first, then what follows. Raises NotFound."""
+        """Attaches to a process: first comes the output that is still kept, then what follows. Raises
+        NotFound.
+        """
 
     async def feed(
         self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
     ) -> None:
-        """Returns when its stdin took all of `data`, and was closed after it; it takes no output.
+        """Writes `data` to the stdin of a process and closes it, without reading output. Returns when all was
+        accepted.
 
         Writers take turns. `offset`: how many bytes came before; what it took already is not written again,
         so that a write that was broken off can be repeated.
         Raises NotFound, StdinNotTaken, Conflict (a gap)."""
 
     async def processes(self) -> Sequence[ProcessInfo]:
-        """All that `run` started and nobody forgot, ended ones included (the last 64 of those)."""
+        """Returns all processes that `run` started and nobody removed, ended ones included (the last 64
+        of those).
+        """
 
     async def forget(self, process_id: str) -> None:
-        """Drop an ended process and its output."""
+        """Removes an ended process and its output."""
 
     async def connect(self, port: int) -> Connection:
-        """A TCP connection to 127.0.0.1:port inside. Raises GuestRefused with ECONNREFUSED."""
+        """Opens a TCP connection to 127.0.0.1:port inside. Raises GuestRefused with ECONNREFUSED."""
 
     async def ping(self) -> None:
         """Returns if the supervisor answers."""
 
 
 class Relay(Protocol):
-    """An inside port that leads outwards. Losing it closes nothing: whoever calls meanwhile waits inside."""
+    """Leads connections from a port inside to the host. Losing it closes nothing: callers wait inside
+    meanwhile.
+    """
 
     async def next_call(self) -> int:
-        """The number of the next connection that somebody made to it inside. Raises BackendLost."""
+        """Returns the number of the next connection that a program inside made to the port. Raises
+        BackendLost.
+        """
 
     async def accept(self, call: int) -> Connection:
-        """The stream of that connection. Raises GuestRefused for one that is not there any more."""
+        """Returns the stream of that connection. Raises GuestRefused for one that is gone."""
 
     async def close(self) -> None:
-        """Hear of no more calls; the port stays."""
+        """Stops accepting connections here; the port stays open inside."""
 
 
 @runtime_checkable
@@ -287,7 +304,7 @@ class Sockets(Protocol):
     """A guest that can reach unix sockets inside."""
 
     async def connect_socket(self, path: str) -> Connection:
-        """A connection to the unix socket there. Raises GuestRefused, PathNotFound."""
+        """Opens a connection to a unix socket inside. Raises GuestRefused, PathNotFound."""
 
 
 @runtime_checkable
@@ -295,7 +312,7 @@ class Relays(Protocol):
     """A guest that can relay inside ports outwards."""
 
     async def listen(self, port: int) -> Relay:
-        """Takes the port over from whoever heard of its calls before. Raises GuestRefused (EADDRINUSE)."""
+        """Listens on a port inside, and replaces whoever did before. Raises GuestRefused (EADDRINUSE)."""
 
     async def unlisten(self, port: int) -> None:
-        """Not listened on is success."""
+        """Stops listening on a port inside. Not listening is success."""

@@ -1,4 +1,4 @@
-"""A guest whose every call has a limit, by its kind: one that never answers holds no request and no loop.
+"""Puts a time limit on every call to a guest: one that never answers holds up no request and no loop.
 
 Whatever the backend does by itself, this is the one place where the packages above are kept from waiting.
 Only what may last by nature has none: the output of a process, its input, a watch, the bytes of a connection.
@@ -46,7 +46,9 @@ LIMITS = CallLimits()
 
 @asynccontextmanager
 async def within(seconds: float, what: str) -> AsyncIterator[asyncio.Timeout]:
-    """Raises BackendLost when the time is over, Unavailable when the host has run out of something."""
+    """Limits the time of a block. Raises BackendLost when it is over, Unavailable when the host has run
+    out of something.
+    """
     try:
         async with asyncio.timeout(seconds) as limit:
             yield limit
@@ -202,7 +204,7 @@ class LimitedFiles:
 
 
 def limited(guest: Guest, limits: CallLimits | None = None) -> Guest:
-    """The same guest, with limits; what else it can do (relays, unix sockets) it can still do."""
+    """Returns the guest with limits. It keeps its optional abilities (relays, unix sockets)."""
     kind = _kind(LimitedGuest, type(guest), ("listen", "unlisten", "connect_socket"))
     made: Guest = kind(guest, limits or LIMITS)
     return made
@@ -212,7 +214,9 @@ _kinds: dict[tuple[type, type], type] = {}
 
 
 def _kind(plain: type, inner: type, optional: Sequence[str]) -> Any:
-    """`plain`, with those of the optional methods that `inner` has: others ask for them by `isinstance`."""
+    """Returns a class of `plain` with those optional methods that `inner` has: callers ask for them by
+    `isinstance`.
+    """
     known = _kinds.get((plain, inner))
     if known is None:
         had = {name: _asked(name) for name in optional if hasattr(inner, name)}

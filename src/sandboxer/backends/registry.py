@@ -26,12 +26,14 @@ Opener = Callable[[Any], AbstractAsyncContextManager[Backend]]
 
 
 def known() -> list[str]:
-    """Names of all backends that can be asked for here."""
+    """Returns the names of all backends that can be used here."""
     return sorted({*SHIPPED, *(entry.name for entry in entry_points(group=GROUP))})
 
 
 def find_opener(name: str) -> Opener:
-    """What opens this backend. Raises InvalidRequest for an unknown name, NotAvailable if it cannot load."""
+    """Returns the function that opens this backend. Raises InvalidRequest for an unknown name,
+    NotAvailable if it cannot load.
+    """
     place = SHIPPED.get(name) or _announced(name)
     module, _, attribute = place.partition(":")
     try:

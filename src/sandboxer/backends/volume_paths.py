@@ -1,4 +1,4 @@
-"""Where inside a sandbox a volume may be seen. Pure; every backend and the use cases ask the same."""
+"""Checks where inside a sandbox a volume may be mounted. Pure; every backend and the use cases use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHOLE = frozenset({"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx3
 
 
 def check_volume_paths(mounts: Sequence[VolumeMount]) -> None:
-    """Raises InvalidRequest naming the field."""
+    """Checks the paths of all volumes of a sandbox. Raises InvalidRequest naming the field."""
     if len(mounts) > MOST:
         raise InvalidRequest(field="volumes", why=f"at most {MOST}")
     if len({one.volume_id for one in mounts}) < len(mounts):

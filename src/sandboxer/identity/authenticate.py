@@ -313,8 +313,8 @@ def canonical_paper(timestamp: str, method: str, path_with_query: str, body: byt
 
 
 def v1_is_ambiguous(path_with_query: str) -> bool:
-    """Says whether v1 could read two requests into one text: a bare colon may end the path or begin the
-    body.
+    """Says whether a v1 signature would not tell where the path ends: with a bare colon in it, a captured
+    request could be sent with another split of path and body.
     """
     return ":" in path_with_query
 

@@ -86,7 +86,7 @@ def proof_message(challenge: Challenge, domain: str) -> str:
 
 
 def factor_needed(used: Factor, available: frozenset[Factor]) -> Factor:
-    """Returns the other factor if the account has one."""
+    """Returns the other factor if the account has one, and otherwise the one that was used."""
     other: Factor = "wallet" if used == "api_key" else "api_key"
     return other if other in available else used
 

@@ -1,4 +1,4 @@
-"""The contract suite: what every backend must do, as checks that ship with the product.
+"""Checks that a backend keeps the contract. The suite ships with the product.
 
 Tests run it for our backends; `sandboxer backend check NAME` runs it on an operator's host. A deviation needs
 a reason, and one that starts to pass is a failure: declarations must stay true.
@@ -29,7 +29,9 @@ async def run_checks(
     *,
     reopen: Reopen | None = None,
 ) -> list[CheckResult]:
-    """Every check in turn, each with sandboxes of its own. `make_order` gives a fresh id on every call."""
+    """Runs every check in turn, each with sandboxes of its own. `make_order` gives a fresh id on every
+    call.
+    """
     return [result async for result in iterate_checks(backend, make_order, deviations, reopen=reopen)]
 
 
@@ -40,7 +42,7 @@ async def iterate_checks(
     *,
     reopen: Reopen | None = None,
 ) -> AsyncIterator[CheckResult]:
-    """As `run_checks`, each result as it comes: for showing progress."""
+    """Does the same as `run_checks` and yields each result as it comes, to show progress."""
     unknown = set(deviations) - {check.name for check in CHECKS}
     if unknown:
         raise InvalidRequest(field="deviations", why=f"there is no check {', '.join(sorted(unknown))}")

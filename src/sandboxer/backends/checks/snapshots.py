@@ -1,4 +1,4 @@
-"""Checks of disks that are kept: taken, copied, restored and dropped."""
+"""Checks kept disks: made, copied, restored and dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ suite = Suite()
 
 @asynccontextmanager
 async def kept_copy(bench: Bench, box: Box) -> AsyncIterator[str]:
-    """A kept disk of it, gone afterwards."""
+    """Keeps a copy of the sandbox's disk while inside."""
     backend, disk_id = bench.backend, new_id("snp")
     assert isinstance(backend, Snapshots)
     await backend.take(box.handle, disk_id)

@@ -1,4 +1,4 @@
-"""What a check is, and how one is run against a backend, on a test machine or an operator's host."""
+"""Defines what a check is, and runs one against a backend, on a test machine or an operator's host."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class CheckFailed(AssertionError):
 
 
 def expect(condition: object, message: str) -> None:
-    """Not `assert`: the suite is part of the product and must survive `python -O`."""
+    """Raises CheckFailed unless the condition holds. Not `assert`: the suite must work under `python -O`."""
     if not condition:
         raise CheckFailed(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a command did."""
+    """Holds what a command did."""
 
     exit: Exit
     stdout: bytes
@@ -40,7 +40,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A sandbox that a check plays with."""
+    """A sandbox that a check works with."""
 
     backend: Backend
     order: Order
@@ -59,7 +59,7 @@ class Box:
         user: str = "root",
         terminal: TerminalSize | None = None,
     ) -> Ran:
-        """A shell script to its end."""
+        """Runs a shell script to its end."""
         return await self.run_argv(
             ("/bin/sh", "-c", script), stdin=stdin, env=env, cwd=cwd, user=user, terminal=terminal
         )
@@ -96,7 +96,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a check gets: a backend, and sandboxes that are gone when it ends."""
+    """Gives a check its backend, and sandboxes that are gone when it ends."""
 
     backend: Backend
     make_order: MakeOrder
@@ -165,7 +165,7 @@ class Suite:
 
 
 async def run_check(check: Check, bench: Bench, *, deviation: str | None = None) -> CheckResult:
-    """One check; a failure of any kind is a result, not an error of this function."""
+    """Runs one check. A failure of any kind is a result, not an error of this function."""
     started = time.monotonic()
     if check.needs is not None and check.needs not in capabilities_of(bench.backend):
         return CheckResult(name=check.name, why=check.why, verdict=Verdict.NOT_OFFERED)
@@ -199,7 +199,7 @@ async def collect(output: AsyncIterator[Output | Exit]) -> Ran:
 
 
 async def until(condition: Callable[[], Awaitable[object]], message: str, *, within_s: float = 5.0) -> None:
-    """Kernel clean-up is asynchronous: give it five seconds."""
+    """Waits up to five seconds for a condition: the kernel cleans up asynchronously."""
     deadline = time.monotonic() + within_s
     while not await condition():
         expect(time.monotonic() < deadline, message)

@@ -1,4 +1,4 @@
-"""Whether one more sandbox fits, decided before anything is made."""
+"""Decides whether one more sandbox fits, before anything is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOST_PIDS = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What there is."""
+    """Describes what the host has."""
 
     memory_mb: int
     cpus: int
@@ -25,7 +25,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promised:
-    """What sandboxes were promised: running ones everything, stopped ones their disk."""
+    """Sums what sandboxes were promised: running ones everything, stopped ones their disk."""
 
     memory_mb: int = 0
     vcpus: float = 0.0
@@ -53,7 +53,7 @@ class Promised:
 
 
 def budget(host: Host, overcommit: Overcommit) -> Promised:
-    """The most that may be promised. Disk only once: a full pool stops everybody."""
+    """Returns the most that may be promised. Disk is promised only once: a full pool stops everybody."""
     return Promised(
         memory_mb=int(max(0, host.memory_mb - HOST_MEMORY_MB) * overcommit.memory),
         vcpus=host.cpus * overcommit.cpu,
@@ -79,7 +79,7 @@ def admit(host: Host, overcommit: Overcommit, promised: Promised) -> None:
 
 
 def check_single(host: Host, resources: Resources) -> None:
-    """An order that no empty host could fill is refused for what it is."""
+    """Refuses an order that even an empty host could not fill."""
     if resources.memory_mb > host.memory_mb:
         raise NoCapacity(
             resource="memory", why=f"{resources.memory_mb} MB asked, the host has {host.memory_mb}"

@@ -1,5 +1,6 @@
-"""`ext.namespaces`: sandboxes on this very host, walled by namespaces, one uid range each, capabilities,
-a system call filter, cgroups and disk quotas. Thin: the acts are in making, ending and recovery.
+"""`ext.namespaces`: sandboxes on this very host, walled by namespaces, one uid range each, capabilities, a
+system call filter, cgroups and disk quotas. This module only connects the parts; `creation.py` and
+`removal.py` do the work.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ class NamespacesBackend:
         await self.dependencies.launcher.close()
 
     async def beat(self) -> None:
-        """Leaves the time in a file, so that after a reboot the last moment of life is known."""
+        """Writes the time to a file, so that after a reboot it is known when the server last ran."""
         while True:
             try:
                 _touch(self.dependencies)
@@ -344,7 +345,7 @@ class NamespacesBackend:
 
 @asynccontextmanager
 async def open_backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBackend]:
-    """The backend of one state folder. Leaving lets go of it; its sandboxes go on."""
+    """Opens the backend of one state folder. On leaving, its sandboxes keep running."""
     async with AsyncExitStack() as stack:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_fd = await asyncio.to_thread(lock_state, settings.run_dir)

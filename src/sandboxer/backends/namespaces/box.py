@@ -1,4 +1,4 @@
-"""One sandbox's record on disk, `run/<id>/box.json`.
+"""Keeps one sandbox's record on disk, `run/<id>/box.json`.
 
 Written before the first thing of a sandbox is made and after each change: whatever the server was doing when
 it was killed, the next one finds every sandbox that owns anything, and what it had.
@@ -100,7 +100,7 @@ def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
 
 
 class BoxFolder:
-    """`run/`: one folder per sandbox, closed to everyone but root."""
+    """Manages `run/`: one folder per sandbox, closed to everyone but root."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -121,8 +121,10 @@ class BoxFolder:
         return f"/proc/self/fd/{self._fd}/{sandbox_id}/{SOCKET}"
 
     def write(self, box: Box) -> None:
-        """One write of a fixed size over what was there: whole or not at all to whoever is killed. Not for
-        the event loop: it waits while the host's journal is written, as every snapshot makes it be."""
+        """Writes a record in one write of a fixed size: if the server is killed, all of it is there or
+        nothing. Not for the event loop: it waits while the host's journal is written, as every snapshot
+        makes it be.
+        """
         folder = str(self._path / box.sandbox_id)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -137,7 +139,7 @@ class BoxFolder:
             os.close(fd)
 
     def read(self, sandbox_id: str) -> Box | None:
-        """None when there is none, or when the server was killed before it was whole."""
+        """Reads a record; None when there is none, or when the server was killed before it was complete."""
         return read_box(self._path / sandbox_id)
 
     def remove(self, sandbox_id: str) -> None:
@@ -159,10 +161,9 @@ class BoxFolder:
 
 
 def read_box(folder: Path) -> Box | None:
-    """One record, without a server.
-
-    Words of a newer server are passed over: after a downgrade its sandboxes must be found, not removed.
-    A word added to `Box` needs a default, for the same after an upgrade.
+    """Reads one record, without a server. Fields of a newer server are ignored: after a downgrade its
+    sandboxes must be found, not removed. A word added to `Box` needs a default, for the same after an
+    upgrade.
     """
     try:
         raw = json.loads((folder / RECORD).read_bytes())
@@ -178,8 +179,9 @@ def boot_id() -> str:
 
 
 def pidfd_of(pid: int, started: int) -> int | None:
-    """An fd of the very process that was recorded, None when it has ended. A pid is reused, and a zombie
-    keeps both pid and start time: neither alone proves life."""
+    """Returns an fd of the very process that was recorded; None when it has ended. A pid is reused, and a
+    zombie keeps both pid and start time: neither alone proves life.
+    """
     if pid <= 0:
         return None
     try:
@@ -200,7 +202,7 @@ def pidfd_of(pid: int, started: int) -> int | None:
 
 
 def started_at(pid: int) -> int | None:
-    """When the process with this number began, in clock ticks since boot; None when it has ended."""
+    """Returns when the process with this number began, in clock ticks since boot; None when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -216,13 +218,13 @@ class DeathWatch:
         self._ended: asyncio.Queue[str] = asyncio.Queue()
 
     def watch(self, sandbox_id: str, pidfd: int) -> None:
-        """Takes the fd over."""
+        """Watches a process for its end, and closes the fd afterwards."""
         self.forget(sandbox_id)
         self._fds[sandbox_id] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._hear, sandbox_id, pidfd)
 
     def forget(self, sandbox_id: str) -> None:
-        """Before one is ended on purpose: nobody is told of that."""
+        """Stops watching a sandbox before it is ended on purpose, so that its end is not reported."""
         fd = self._fds.pop(sandbox_id, None)
         if fd is not None:
             asyncio.get_running_loop().remove_reader(fd)
@@ -246,7 +248,9 @@ class DeathWatch:
 
 
 def behind_older_walls(settings: NamespacesSettings) -> list[Box]:
-    """Those that run now, by their records on disk. Looks, changes nothing; an unreadable folder has none."""
+    """Returns the running sandboxes that were started behind older walls, by their records on disk.
+    Changes nothing; an unreadable folder has none.
+    """
     try:
         ids = sorted(name for name in os.listdir(settings.run_dir) if is_sandbox_id(name))
         found = [read_box(settings.run_dir / sandbox_id) for sandbox_id in ids]

@@ -1,5 +1,6 @@
-"""The few btrfs calls the pool needs, as ioctls: the tools cost a process each, and Debian 12's know no
-simple quotas."""
+"""Makes the few btrfs calls that the pool needs as ioctls: the tools cost a process each, and those of
+Debian 12 know no simple quotas.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Subvolume:
 
 
 def is_btrfs(path: Path) -> bool:
-    """Whether `path` lies on btrfs: only there do these calls mean what they say."""
+    """Says whether `path` lies on btrfs: only there do these calls work."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, _FS_INFO, bytearray(1024))
@@ -54,7 +55,7 @@ def is_btrfs(path: Path) -> bool:
 
 
 def filesystem_id(fd: int) -> str:
-    """As it appears under /sys/fs/btrfs."""
+    """Returns the id of the file system as it appears under /sys/fs/btrfs."""
     info = bytearray(1024)
     fcntl.ioctl(fd, _FS_INFO, info)
     raw = bytes(info[16:32]).hex()
@@ -66,12 +67,14 @@ def create_subvolume(parent_fd: int, name: str) -> None:
 
 
 def delete_subvolume(parent_fd: int, name: str) -> None:
-    """At once for everyone who looks; its space comes back when the kernel's cleaner has passed."""
+    """Deletes a subvolume. It is gone at once; its space is freed later, by the kernel's cleaner."""
     _ioctl(parent_fd, _SNAP_DESTROY, _named(name))
 
 
 def snapshot(source_fd: int, parent_fd: int, name: str, *, read_only: bool) -> None:
-    """A copy of everything written by now, open files included; waits until that has reached the disk."""
+    """Makes a copy of everything written by now, open files included, and waits until that has reached
+    the disk.
+    """
     args = bytearray(4096)
     struct.pack_into("=qQQ", args, 0, source_fd, 0, _READ_ONLY if read_only else 0)
     encoded = name.encode()
@@ -88,20 +91,20 @@ def look_at(fd: int) -> Subvolume:
 
 
 def limit(fd: int, limit_bytes: int) -> None:
-    """Of what the subvolume behind `fd` may write."""
+    """Limits what the subvolume behind `fd` may hold."""
     args = struct.pack("=QQQQQQ", subvolume_id(fd), _LIMIT_REFERENCED, limit_bytes, 0, 0, 0)
     _ioctl(fd, _QGROUP_LIMIT, bytearray(args))
 
 
 def flush(fd: int) -> None:
-    """Write what only lies in memory, of the whole file system: what is written is not counted before."""
+    """Flushes the whole file system: what is still in memory is not counted."""
     if _libc.syncfs(fd) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def exchange(parent_fd: int, one: str, other: str) -> None:
-    """Each gets the other's name, in one step."""
+    """Exchanges two names in one step."""
     if _libc.renameat2(parent_fd, one.encode(), parent_fd, other.encode(), _EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), one)
@@ -116,7 +119,9 @@ def subvolume_id(fd: int) -> int:
 
 
 def enable_quota(fd: int) -> str:
-    """Simple quotas where the kernel has them (a snapshot or delete costs nothing), full ones elsewhere."""
+    """Enables simple quotas where the kernel has them (a snapshot or delete costs nothing), full ones
+    elsewhere.
+    """
     for command, kind in ((_QUOTA_ENABLE_SIMPLE, "simple"), (_QUOTA_ENABLE, "full")):
         try:
             fcntl.ioctl(fd, _QUOTA_CTL, bytearray(struct.pack("=QQ", command, 0)))
@@ -129,7 +134,7 @@ def enable_quota(fd: int) -> str:
 
 
 def quota_of(fd: int) -> str:
-    """As `enable_quota` found it: looks, changes nothing."""
+    """Returns the kind of quota that is enabled. Changes nothing."""
     try:
         with open(f"/sys/fs/btrfs/{filesystem_id(fd)}/qgroups/mode", encoding="ascii") as file:
             return {"squota": "simple", "qgroup": "full"}.get(file.read().strip(), "none")
@@ -138,7 +143,7 @@ def quota_of(fd: int) -> str:
 
 
 def forget_quota(fd: int, number: int) -> None:
-    """Kernels before 6.12 leave a deleted subvolume's group behind; newer ones have removed it already."""
+    """Removes the quota group of a deleted subvolume. Kernels since 6.12 do it themselves."""
     try:
         fcntl.ioctl(fd, _QGROUP_CREATE, bytearray(struct.pack("=QQ", 0, number)))
     except OSError as error:

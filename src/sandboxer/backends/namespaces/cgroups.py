@@ -1,4 +1,4 @@
-"""Limits, freezing, killing and counting, on cgroup v2, v1 and hybrids of both.
+"""Limits, freezes, kills and counts processes, on cgroup v2, v1 and hybrids of both.
 
 Each sandbox has one folder per hierarchy. In the v2 hierarchy (freeze and kill work there whether or not it
 holds controllers) it has parts:
@@ -42,7 +42,7 @@ CONTROLLERS = ("memory", "cpu", "pids")
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Events that tell why a command ended."""
+    """Counts events that tell why a command ended."""
 
     oom_kills: int
     pids_refused: int
@@ -59,7 +59,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """What the launcher makes and joins for one sandbox."""
+    """Lists what the launcher makes and joins for one sandbox."""
 
     # (folder, None) to make, (file, value) to write, in this order.
     acts: list[tuple[str, str | None]]
@@ -69,7 +69,7 @@ class Births:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchies:
-    """Where things are mounted on this host."""
+    """Says where the hierarchies are mounted on this host."""
 
     unified: Path
     # Controllers that live in the unified hierarchy.
@@ -93,7 +93,7 @@ class Cgroups:
         }
 
     def prepare(self) -> None:
-        """The parents of all sandboxes, with v2 controllers handed down to them."""
+        """Makes the parents of all sandboxes, with v2 controllers handed down to them."""
         for root in {self._unified, *self._limits.values()}:
             os.makedirs(root, exist_ok=True)
         self._hand_down_controllers()
@@ -101,14 +101,18 @@ class Cgroups:
         self._count_sockets()
 
     def _count_sockets(self) -> None:
-        """On v1, above all sandboxes and without a limit: the kernel patches its own code when the first
-        cgroup begins to count them and when the last one ends. That must not happen with every sandbox."""
+        """Counts sockets on v1, above all sandboxes and without a limit: the kernel patches its own code
+        when the first cgroup begins to count them and when the last one ends. That must not happen with
+        every sandbox.
+        """
         limit = f"{self._limits.get('memory')}/{SOCKET_LIMIT}"
         if "memory" in self.hierarchies.v1 and os.path.exists(limit):
             _write(limit, "-1")
 
     def _weigh_parents(self) -> None:
-        """All sandboxes together weigh one process for each core: unweighed they would weigh one in all."""
+        """Gives all sandboxes together the weight of one process for each core. Otherwise they would have
+        that of one.
+        """
         if "cpu" not in self._limits:
             return
         file, value = self._weight(os.cpu_count() or 1)
@@ -119,7 +123,7 @@ class Cgroups:
             folder = folder.parent
 
     def _weight(self, vcpus: float) -> tuple[str, str]:
-        """So that, where many want the processor, each gets it by its vCPUs."""
+        """Returns the CPU weight of a sandbox, so that under load each gets time by its vCPUs."""
         if "cpu" in self.hierarchies.v2:
             return "cpu.weight", str(min(V2_HEAVIEST, max(1, int(vcpus * V2_WEIGHT))))
         return "cpu.shares", str(min(V1_HEAVIEST, max(2, int(vcpus * V1_SHARES))))
@@ -134,7 +138,7 @@ class Cgroups:
             _write(str(folder / "cgroup.subtree_control"), wanted)
 
     def remove_parents(self) -> None:
-        """Where nothing is left below them; the next start makes them again."""
+        """Removes the parents where nothing is left below them; the next start makes them again."""
         for root in {self._unified, *self._limits.values()}:
             _rmdir(root, patient=False)
 
@@ -179,7 +183,9 @@ class Cgroups:
     # -- the whole sandbox
 
     def resize(self, sandbox_id: str, resources: Resources) -> None:
-        """Other limits for what runs. Raises OSError (EBUSY) when it uses more memory than it would have."""
+        """Gives a running sandbox other limits. Raises OSError (EBUSY) when it uses more memory than it
+        would have.
+        """
         anon = _pairs(f"{self._limits.get('memory')}/{sandbox_id}/memory.stat").get("anon", 0)
         if "memory" in self.hierarchies.v2 and anon > resources.memory_mb * MB:
             # v2 would take the limit and kill.
@@ -195,7 +201,7 @@ class Cgroups:
                     _write(f"{root}/{sandbox_id}/{file}", value)
 
     def kill(self, sandbox_id: str) -> None:
-        """Everything in it, frozen or not; gone already is success."""
+        """Kills everything in a sandbox, frozen or not. Gone already is success."""
         with contextlib.suppress(FileNotFoundError):
             _write(f"{self._unified}/{sandbox_id}/cgroup.kill", "1")
 
@@ -203,7 +209,9 @@ class Cgroups:
         return self._wait_event(f"{self._unified}/{sandbox_id}/cgroup.events", "populated 0", timeout_s)
 
     def remove(self, sandbox_id: str) -> None:
-        """Of an empty sandbox. The kernel lets go of a folder a moment after its last task: ask again."""
+        """Removes the folders of an empty sandbox. The kernel frees a folder a moment after its last
+        task, so it tries again.
+        """
         top = f"{self._unified}/{sandbox_id}"
         self.object_kills.pop(sandbox_id, None)
         for command in _folders(f"{top}/work"):
@@ -222,7 +230,7 @@ class Cgroups:
         return found
 
     def in_parents(self) -> set[int]:
-        """Pids in the folders above all sandboxes, where nothing belongs."""
+        """Returns pids in the folders above all sandboxes, where none belongs."""
         found: set[int] = set()
         for root in {self._unified, *self._limits.values()}:
             with contextlib.suppress(OSError), open(f"{root}/cgroup.procs", encoding="ascii") as file:
@@ -230,7 +238,7 @@ class Cgroups:
         return found
 
     def is_in_a_sandbox(self, pid: int) -> bool:
-        """Whether it is in the v2 folder of any sandbox; a process that has ended counts as in one."""
+        """Says whether a process is in the v2 folder of any sandbox; one that has ended counts as in one."""
         try:
             with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
                 place = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
@@ -242,7 +250,9 @@ class Cgroups:
     # -- freezing
 
     def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
-        """True once every process of its commands has stopped, or goes on."""
+        """Freezes or thaws a sandbox. Returns True once every process of its commands has stopped, or
+        goes on.
+        """
         work = f"{self._unified}/{sandbox_id}/work"
         _write(f"{work}/cgroup.freeze", "1" if frozen else "0")
         return self._wait_event(f"{work}/cgroup.events", f"frozen {int(frozen)}", timeout_s)
@@ -256,7 +266,7 @@ class Cgroups:
     # -- commands
 
     def make_command(self, sandbox_id: str, command: str) -> int:
-        """A cgroup for one command; returns an fd its first process joins by."""
+        """Makes a cgroup for one command; returns an fd by which its first process joins."""
         folder = f"{self._unified}/{sandbox_id}/work/{command}"
         os.mkdir(folder)
         try:
@@ -277,7 +287,7 @@ class Cgroups:
                 raise
 
     def processes(self, sandbox_id: str) -> list[int]:
-        """Of all its commands, by their numbers on the host."""
+        """Returns the processes of all its commands, by their numbers on the host."""
         work = f"{self._unified}/{sandbox_id}/work"
         found: list[int] = []
         for command in self.commands(sandbox_id):
@@ -289,7 +299,7 @@ class Cgroups:
         return _folders(f"{self._unified}/{sandbox_id}/work")
 
     def remove_command(self, sandbox_id: str, command: str) -> bool:
-        """False while something still runs in it."""
+        """Removes the cgroup of a command. Returns False while something still runs in it."""
         return _rmdir(f"{self._unified}/{sandbox_id}/work/{command}", patient=False)
 
     # -- counting
@@ -321,7 +331,7 @@ class Cgroups:
             return 0
 
     def _wait_event(self, path: str, wanted: str, timeout_s: float) -> bool:
-        """The kernel signals a change of this file; no interval is guessed."""
+        """Waits until the kernel signals a change of this file."""
         end = time.monotonic() + timeout_s
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -344,7 +354,9 @@ class Cgroups:
 
 
 def socket_bytes(memory: int) -> int:
-    """Beside the memory limit, which v1 cannot make them part of: an eighth of it, at least 4 MB."""
+    """Returns the limit of socket buffers on v1, which cannot count them as memory: an eighth of the
+    memory limit, at least 4 MB.
+    """
     return max(4 * MB, memory // 8)
 
 
@@ -396,7 +408,7 @@ def _rmdir(path: str, *, patient: bool = True) -> bool:
 
 
 def find_hierarchies(fallback: Path, mounts: str | None = None) -> Hierarchies:
-    """What is mounted; a cgroup2 of our own at `fallback` when nobody mounted one."""
+    """Finds what is mounted, and mounts a cgroup2 of our own at `fallback` when nobody did."""
     text = mounts if mounts is not None else Path("/proc/mounts").read_text()
     unified: Path | None = None
     v1: dict[str, Path] = {}
@@ -419,8 +431,9 @@ def find_hierarchies(fallback: Path, mounts: str | None = None) -> Hierarchies:
 
 
 def favour_moves(unified: Path) -> bool:
-    """Remount with `favordynmods`: a command joining its cgroup otherwise waits for an RCU period, 6 to 18 ms
-    each time. Other options are kept as they are. False when this kernel cannot."""
+    """Remounts with `favordynmods`: a command joining its cgroup otherwise waits for an RCU period, 6 to
+    18 ms each time. Other options are kept as they are. Returns False when this kernel cannot.
+    """
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options = line.split()[:4]
         if kind == "cgroup2" and where == str(unified):

@@ -1,7 +1,7 @@
 """Makes a sandbox, and starts a stopped one again, each behind an undo stack; gives a running one other
 limits.
 
-Other limits are promised first, then written; taken back if the kernel refuses.
+Other limits are promised first, then written, and undone if the kernel refuses.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Making:
         return await self._start(box, order, str(dependencies.image_path(tree)), births, undo)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
-        """On the disk it has; with the order's limits, which may have changed."""
+        """Starts a sandbox on the disk it has, with the order's limits, which may have changed."""
         order = named(order)
         check_order(order)
         dependencies = self._dependencies
@@ -137,7 +137,7 @@ class Making:
         }
 
     def _begin_now(self, box: Box, births: Callable[[], DiskBirths]) -> DiskBirths:
-        """Before anything of it is made, there is its record. Blocks."""
+        """Writes the record of a sandbox before anything of it is made. Blocks."""
         self._dependencies.boxes.write(box)
         return births()
 
@@ -194,7 +194,7 @@ def named(order: Order) -> Order:
 
 
 def check_order(order: Order) -> None:
-    """Its words become paths, arguments and file contents."""
+    """Checks the texts of an order, which become paths, arguments and file contents."""
     if not is_sandbox_id(order.sandbox_id):
         raise InvalidRequest(field="sandbox_id", why="not a sandbox id")
     if not _HOSTNAME.fullmatch(order.hostname):
@@ -239,7 +239,7 @@ async def resize_box(dependencies: BackendDependencies, box: Box, resources: Res
 
 
 def _promise(dependencies: BackendDependencies, before: Resources, after: Resources) -> None:
-    """Raises NoCapacity. Less than before is never refused, however full the host is."""
+    """Promises resources. Raises NoCapacity; less than before is never refused, however full the host is."""
     wanted = dependencies.promised.with_running(before, -1).with_running(after)
     grows = after.vcpus > before.vcpus or after.memory_mb > before.memory_mb or after.pids > before.pids
     if grows:

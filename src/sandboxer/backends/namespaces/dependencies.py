@@ -1,4 +1,4 @@
-"""What all sandboxes of this backend stand on, opened once and shared by its acts."""
+"""Holds what all acts of this backend share, opened once."""
 
 from __future__ import annotations
 
@@ -64,11 +64,13 @@ class BackendDependencies:
     being_copied: Counter[str] = field(default_factory=Counter)
 
     def has_processes(self, box: Box) -> bool:
-        """Whether any of its processes can be alive: not after a reboot, whatever the record says."""
+        """Says whether any of its processes can be alive: not after a reboot, whatever the record says."""
         return box.holds_processes and box.boot_id == self.boot_id
 
     def attached(self, volume_id: str) -> dict[str, bool]:
-        """Which sandboxes have it, and whether read-only. A stopped one has nothing attached."""
+        """Returns which sandboxes have a volume attached, and whether read-only. A stopped one has
+        nothing attached.
+        """
         return {
             box.sandbox_id: is_read_only
             for box in self.known.values()
@@ -78,7 +80,7 @@ class BackendDependencies:
         }
 
     def remember_all(self) -> None:
-        """At the start: what the boxes on disk were promised stays promised."""
+        """Counts, at the start, what the recorded sandboxes were promised."""
         for sandbox_id in self.boxes.ids():
             box = self.boxes.read(sandbox_id)
             if box is None:
@@ -107,7 +109,9 @@ class BackendDependencies:
         self.promised = self.promised.with_kept(self.counting.kept_mb())
 
     def promise(self, resources: Resources, *, disk: bool) -> None:
-        """Raises NoCapacity before anything is made. No await between question and promise."""
+        """Promises resources before anything is made. Raises NoCapacity. Does not await between question
+        and promise.
+        """
         admission.check_single(self.host, resources)
         wanted = self.promised.with_running(resources)
         if disk:
@@ -116,7 +120,7 @@ class BackendDependencies:
         self.promised = wanted
 
     def capacity(self) -> Capacity:
-        """What may be promised in all, what is, and what the pool's own file system counts."""
+        """Returns what may be promised in all, what is promised, and what the pool's file system counts."""
         most = admission.budget(self.host, self.settings.overcommit)
         return Capacity(
             total=most.as_resources(),
@@ -127,7 +131,9 @@ class BackendDependencies:
         )
 
     def image_tree(self, name: str) -> str:
-        """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""
+        """Returns the tree that an image's name means now. A disk stays a layer over it, even if the
+        image is built anew.
+        """
         if name == SCRATCH:
             return name
         path = self.settings.images_dir / name
@@ -141,7 +147,7 @@ class BackendDependencies:
         return target if (self.settings.images_dir / target).is_dir() else name
 
     def lies_over(self) -> dict[str, str]:
-        """Of everything that has a disk: the tree below it; of a restored one both."""
+        """Returns the tree below each disk; of a restored one both."""
         trees = {one.id: one.image for one in self.heritages.kept()}
         for box in list(self.known.values()):
             trees[box.sandbox_id] = box.image
@@ -161,8 +167,9 @@ class BackendDependencies:
         return rootfs if rootfs.is_dir() else path
 
     def one_at_a_time(self, sandbox_id: str) -> asyncio.Lock:
-        """A lock per sandbox: a destroy may come while it is still being made. It is there as long as someone
-        holds it or waits for it; dropped any sooner, a third would be given another."""
+        """Locks one sandbox: a destroy may come while it is still being made. The lock is kept as long as
+        someone holds it or waits for it; otherwise a third caller would get another.
+        """
         return self.locks.setdefault(sandbox_id, asyncio.Lock())
 
 
@@ -186,8 +193,9 @@ def maskable() -> tuple[str, ...]:
 
 
 def lock_state(run_dir: Path) -> int:
-    """One server per state folder; also held by the launcher's workers, so that none of a killed server's is
-    still making something when the next one looks around. Blocks: call it in a thread."""
+    """Locks the state folder for one server. The launcher's workers hold the lock too, so that none of a
+    killed server's is still making something when the next one looks around. Blocks: call it in a thread.
+    """
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     end = time.monotonic() + LOCK_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""What this host can and cannot do for this backend, and what to do about it. Looks, changes nothing.
+"""Finds out what this host can and cannot do for this backend, and what to do about it. Changes nothing.
 
 `unheld` names kernel memory that this host cannot hold a sandbox to, and what to do about it.
 """
@@ -33,7 +33,7 @@ STOCK_RECEIVE_BYTES = 212_992
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBudgets:
-    """Where memory is counted, and what the whole host has one budget of."""
+    """Describes where memory is counted, and which budgets the whole host shares."""
 
     # "v1", "v2", or nothing.
     memory: str
@@ -60,7 +60,7 @@ class HostBudgets:
 
 
 def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerprint:
-    """With the pool when it is open."""
+    """Examines this host, with the pool when it is open."""
     fatal = list(_fatal(settings))
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
@@ -181,7 +181,7 @@ def _shared_ids(settings: NamespacesSettings) -> Iterator[Lack]:
 
 
 def _controllers() -> dict[str, str]:
-    """Where each controller lives: "v1" or "v2"."""
+    """Returns where each controller is: "v1" or "v2"."""
     found: dict[str, str] = {}
     for line in _read("/proc/mounts").splitlines():
         _, where, kind, options = line.split()[:4]

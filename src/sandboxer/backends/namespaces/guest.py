@@ -1,5 +1,5 @@
-"""The line to a supervisor, with what only the host can add: a cgroup for each command, so that a kill takes
-its whole tree, and the reason when a limit ended it. Limits and truth live outside the sandbox.
+"""Connects to a supervisor and adds what only the host can: a cgroup for each command, so that a kill ends
+its whole tree, and the reason when a limit ended it. Limits are kept outside the sandbox.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class NamespacesGuest:
         await self._line.ping()
 
     def ended(self, process_id: str, exit: Exit, before: Counters) -> Exit:
-        """`exit` with the reason only the host knows; its cgroup goes when nothing is left in it."""
+        """Returns `exit` with the reason that only the host knows, and removes the cgroup once it is
+        empty.
+        """
         name = self._names.get(process_id)
         if name is not None and self._cgroups.remove_command(self._id, name):
             del self._names[process_id]
@@ -163,7 +165,7 @@ class NamespacesGuest:
 
 
 class WalledProcess:
-    """A process of the supervisor's, whose end is told with the host's reason."""
+    """A process of the supervisor's, whose end is reported with the host's reason."""
 
     def __init__(self, process: SupervisorProcess, guest: NamespacesGuest, before: Counters) -> None:
         self._process = process
@@ -212,7 +214,7 @@ class WalledProcess:
 
 
 def cgroup_name(process_id: str, deadline: float | None) -> str:
-    """Remembers the deadline outside the sandbox, where a restarted server finds it."""
+    """Names a command's cgroup. The name holds the deadline, where a restarted server finds it."""
     return process_id if deadline is None else f"{process_id}.{int(deadline * 1000)}"
 
 

@@ -1,5 +1,5 @@
-"""Whether sandboxes can be made here at this moment: the pool is mounted and takes writes, the launcher
-answers. Each is tried; a look at what was opened once would say that all is well for ever.
+"""Tries whether sandboxes can be made here at this moment: the pool is mounted and can be written to, the
+launcher answers. What was opened once may have failed since.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parts_of(dependencies: BackendDependencies) -> Mapping[str, Callable[[], Awa
 
 
 def try_pool(pool: Pool) -> None:
-    """Raises Unavailable saying what is wrong with it. Blocks."""
+    """Writes to the pool. Raises Unavailable saying what is wrong with it. Blocks."""
     try:
         is_ours = pool.is_in_place()
     except OSError as error:
@@ -42,7 +42,7 @@ def try_pool(pool: Pool) -> None:
 
 
 async def watch_launcher(launcher: Launcher) -> None:
-    """For ever: one that hangs is replaced. Sandboxes are not its children in anything but name."""
+    """Replaces a launcher that hangs, for ever. Sandboxes do not depend on it once they run."""
     while True:
         await asyncio.sleep(LAUNCHER_WATCH_EVERY_S)
         try:

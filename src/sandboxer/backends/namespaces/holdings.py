@@ -1,5 +1,5 @@
-"""What this backend holds beside its sandboxes: whose the pool is, which sandboxes nobody has had yet, and
-processes that slipped out of every sandbox. Everything here blocks: callers run it in a thread.
+"""Manages what this backend has beside its sandboxes: the mark of the pool's owner, spare sandboxes, and
+processes outside of every sandbox. Everything here blocks: callers run it in a thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Holdings:
             self._dependencies.boxes.write(given)
 
     def check_host(self) -> None:
-        """Raises Unavailable where the next write of a create would fail for certain."""
+        """Raises Unavailable if the next write of a create would certainly fail."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             for place in (self._dependencies.settings.run_dir, self._dependencies.pool.path):
@@ -66,7 +66,9 @@ class Holdings:
             raise host_exhausted(error) or Unavailable(why=f"a disk of the host: {error.strerror}") from error
 
     def strays(self) -> Mapping[str, str]:
-        """In the folder of all sandboxes instead of one's own, or with a uid of ours and in none of them."""
+        """Returns processes in the folder of all sandboxes instead of one's own, or with a uid of ours
+        and in none of them.
+        """
         dependencies = self._dependencies
         parents = dependencies.cgroups.in_parents()
         found = dict.fromkeys(parents, "it is in the cgroup above all sandboxes")

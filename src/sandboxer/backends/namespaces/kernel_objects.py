@@ -1,7 +1,6 @@
-"""Counts what sandboxes make the kernel hold beyond their memory limit, and kills who holds too much.
-
-Cheap as long as nobody does: two small files are read ten times a second. Whose a lock is, is asked only when
-there are more of them than one sandbox may have.
+"""Counts what sandboxes make the kernel hold beyond their memory limit, and kills those that hold too much.
+Cheap as long as none does: two small files are read ten times a second. The owner of a lock is looked up only
+when there are more locks than one sandbox may have.
 
 Who holds too much of what no limit of a sandbox covers is decided by plain functions, `excessive_…`. File
 locks are charged to nobody. Open files and the code of filters come out of one budget of the host each.
@@ -52,7 +51,9 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A sandbox that holds too much of something, and which of its processes do, if the kernel tells."""
+    """Names a sandbox that holds too much of something, and which of its processes do, if the kernel
+    tells.
+    """
 
     sandbox_id: str
     count: int
@@ -172,18 +173,18 @@ class ObjectWatch:
                 yield Excess(box.sandbox_id, held.total(), tuple(pid for pid in held if held[pid]))
 
     def _processes(self, sandbox_id: str) -> list[int]:
-        """Of its commands; never its first process."""
+        """Returns the processes of its commands, never its first process."""
         return self._dependencies.cgroups.processes(sandbox_id)
 
 
 def host_files() -> tuple[int, int]:
-    """How many files are open on this host, and how many may be."""
+    """Returns how many files are open on this host, and how many may be."""
     used, _, most = Path("/proc/sys/fs/file-nr").read_text().split()
     return int(used), int(most)
 
 
 def host_filter_bytes() -> tuple[int, int]:
-    """How much code of filters the kernel holds, and how much it lets everybody but root have."""
+    """Returns how much filter code the kernel holds, and how much it allows all users but root."""
     try:
         most = int(Path("/proc/sys/net/core/bpf_jit_limit").read_text())
         lines = Path("/proc/vmallocinfo").read_text().splitlines()
@@ -193,7 +194,7 @@ def host_filter_bytes() -> tuple[int, int]:
 
 
 def _filter_bytes(pid: int) -> int:
-    """At most. Every process has one filter from us."""
+    """Returns at most how many bytes of filters a sandbox has. Every process has one from us."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -203,7 +204,7 @@ def _filter_bytes(pid: int) -> int:
 
 
 def _shared_inode() -> str:
-    """As /proc/locks writes the one inode of all eventfds, epolls and timers."""
+    """Returns the inode that all eventfds, epolls and timers share, as /proc/locks writes it."""
     fd = os.eventfd(0)
     try:
         seen = os.fstat(fd)
@@ -240,7 +241,7 @@ def _shared_locks(pid: int, shared: str) -> int:
 
 
 def _beginning(path: str, lines: int) -> str:
-    """The first lines, and perhaps some more."""
+    """Reads the first lines of a file, and perhaps some more."""
     pieces = bytearray()
     read = 0
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -255,7 +256,7 @@ def _beginning(path: str, lines: int) -> str:
 
 
 def read_locks(text: str) -> Iterator[FileLock]:
-    """Of /proc/locks. `1: POSIX ADVISORY WRITE 123 00:2f:77 0 EOF`, with `->` before a waiting one."""
+    """Parses /proc/locks. `1: POSIX ADVISORY WRITE 123 00:2f:77 0 EOF`, with `->` before a waiting one."""
     for line in text.splitlines():
         words = [word for word in line.split() if word != "->"]
         if len(words) >= 6:
@@ -271,8 +272,9 @@ def excessive_locks(
     limit: int,
     is_cut: bool = False,
 ) -> list[Excess]:
-    """Who holds more than `limit`, or more than a few on inodes that are not a sandbox's own. By the file
-    system a lock is on, which is a sandbox's own; else by the process that took it.
+    """Returns the sandboxes that hold more than `limit` locks, or more than a few on inodes that are not
+    their own. A lock belongs to the sandbox whose file system it is on, otherwise to that of the process that
+    took it.
 
     `is_cut`: there are more than these, the newest. Who has half the limit of them has too many, and every
     process that took part is named: what else it holds was not read.
@@ -300,7 +302,7 @@ def excessive_locks(
 
 
 def _excess(owner: str, by_pid: Counter[int], limit: int, rest: int) -> Excess:
-    """Its processes with the most, until no more than `rest` is left to the others."""
+    """Picks the processes with the most, until the others hold no more than `rest`."""
     total = left = by_pid.total()
     pids = []
     for pid, count in by_pid.most_common():
@@ -315,7 +317,9 @@ def _excess(owner: str, by_pid: Counter[int], limit: int, rest: int) -> Excess:
 
 
 def excessive_part(used: int, most: int, held: Mapping[str, Counter[int]]) -> Excess | None:
-    """The sandbox with the most of a budget of the whole host, if that runs out and it holds a good part."""
+    """Returns the sandbox that holds the most of a budget of the whole host, if that runs out and it
+    holds a large part.
+    """
     if not held or used < most * WORTH_A_LOOK:
         return None
     owner, by_pid = max(held.items(), key=lambda item: item[1].total())

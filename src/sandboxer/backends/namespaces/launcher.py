@@ -1,4 +1,4 @@
-"""The server's end of the launcher (`guest/launcher/`): orders out, answers in, over one socket pair.
+"""Sends orders to the launcher (`guest/launcher/`) and reads its answers, over one socket pair.
 
 The launcher lives as long as this object; sandboxes outlive both. If it dies, the next order starts it again.
 """
@@ -30,7 +30,7 @@ _IN_THE_WAY = {str(number) for number in (errno.ELOOP, errno.ENOTDIR, errno.ENAM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
-    """Everything decided; the launcher only acts."""
+    """Holds an order in which everything is decided; the launcher only acts."""
 
     tag: str
     image: str
@@ -121,7 +121,7 @@ class Launcher:
                 self._running = await self._start()
 
     async def launch(self, order: LaunchOrder) -> Launched:
-        """Raises ProvisionFailed naming the step; then nothing of it runs."""
+        """Starts a sandbox. Raises ProvisionFailed naming the step; then nothing of it runs."""
         if self._running is None:
             await self.start()
         running = self._running
@@ -139,7 +139,8 @@ class Launcher:
             running.waiting.pop(order.tag, None)
 
     async def ping(self, *, within_s: float) -> None:
-        """Does it take orders, and fork? Raises Unavailable if it does not say so in time.
+        """Checks that the launcher takes orders and can fork. Raises Unavailable if it does not answer in
+        time.
 
         By an order that orders nothing, which it refuses: every launcher so far understands that.
         """
@@ -165,7 +166,9 @@ class Launcher:
             raise Unavailable(why=f"the launcher cannot make sandboxes: {error}")
 
     async def replace(self) -> None:
-        """End one that hangs; whoever waits for it is told, and the next order starts another."""
+        """Ends a launcher that hangs. Whoever waits for it gets an error, and the next order starts
+        another.
+        """
         running, self._running = self._running, None
         if running is None:
             return
@@ -209,7 +212,7 @@ class Launcher:
         return running
 
     def _send(self, running: _Running, data: bytes) -> None:
-        """Now, or in turn once the launcher has taken what waits before it."""
+        """Sends an order now, or after the ones that wait before it."""
         running.unsent.append(data)
         if len(running.unsent) == 1:
             self._flush(running)
@@ -264,7 +267,9 @@ class Launcher:
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """It ends by itself when its line is closed, unless it hangs."""
+    """Waits for the launcher to end, and kills it if it hangs. It ends by itself when its socket is
+    closed.
+    """
     try:
         process.wait(CLOSE_TIMEOUT_S)
     except subprocess.TimeoutExpired:

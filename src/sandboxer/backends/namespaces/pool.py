@@ -1,4 +1,4 @@
-"""Where sandboxes' disks live: one btrfs subvolume each, with a hard limit.
+"""Stores sandboxes' disks: one btrfs subvolume each, with a hard limit.
 
 The first start makes the pool on a loop file, unless the state folder lies on btrfs already. Without btrfs it
 falls back to plain folders, which have no limit; the fingerprint says so. Everything here blocks: callers run
@@ -81,7 +81,7 @@ class Pool:
         return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
 
     def is_in_place(self) -> bool:
-        """Is what lies at its path still what was opened? Not after somebody has unmounted it."""
+        """Says whether the pool that was opened is still at its path: not after somebody has unmounted it."""
         there, opened = os.stat(self.path), os.fstat(self._fd)
         return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
@@ -89,8 +89,9 @@ class Pool:
         return self.path / sandbox_id
 
     def births(self, sandbox_id: str, *, limit_mb: int, hostname: str) -> DiskBirths:
-        """What the launcher makes: an empty disk with its limit, and what must differ between any two
-        sandboxes (never taken over from an image or another disk)."""
+        """Returns what the launcher makes: an empty disk with its limit, and what must differ between any
+        two sandboxes (never copied from an image or another disk).
+        """
         path = str(self.path / sandbox_id)
         etc = f"{path}/upper/etc"
         acts: DiskBirths = [("folder" if self.kind is PoolKind.PLAIN else "subvolume", path, None)]
@@ -103,7 +104,7 @@ class Pool:
         return acts
 
     def copy_births(self, sandbox_id: str, source: Path, *, limit_mb: int) -> DiskBirths:
-        """The same for a disk that begins as a copy of a kept one."""
+        """Does the same as `births` for a disk that begins as a copy of a kept one."""
         path = str(self.path / sandbox_id)
         if self.kind is PoolKind.PLAIN:
             return []
@@ -120,7 +121,7 @@ class Pool:
             self.remove_copy(f"{BIRTH}{sandbox_id}")
 
     def remove_copy(self, folder: str) -> None:
-        """The disk in this folder of the pool, and the folder. Gone already is success."""
+        """Removes the disk in this folder of the pool, and the folder. Gone already is success."""
         place = self.path / folder
         try:
             fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -134,7 +135,7 @@ class Pool:
             os.rmdir(place)
 
     def sweep(self) -> None:
-        """Remove copies that a killed server was making, or had replaced."""
+        """Removes copies that a killed server was making, or had replaced."""
         for name in os.listdir(self.path):
             if name.startswith((BIRTH, SPARE)):
                 self.remove_copy(name)
@@ -161,7 +162,7 @@ class Pool:
 
     @property
     def is_there(self) -> bool:
-        """Whether this path still shows the pool that was opened: it may have been unmounted since."""
+        """Says whether this path still shows the pool that was opened: it may have been unmounted since."""
         try:
             seen, opened = os.stat(self.path), os.fstat(self._fd)
         except FileNotFoundError:
@@ -172,14 +173,14 @@ class Pool:
         return os.path.isdir(self.path / sandbox_id)
 
     def image_of(self, sandbox_id: str) -> str | None:
-        """What a restored disk is a layer over: it and its image change in one step."""
+        """Returns what a restored disk is a layer over: it and its image change in one step."""
         try:
             return (self.path / sandbox_id / IMAGE_NOTE).read_text()
         except FileNotFoundError:
             return None
 
     def usage(self, sandbox_id: str) -> DiskUsage:
-        """What it holds by the kernel's own count; (0, 0) where nobody counts."""
+        """Returns what a disk holds by the kernel's count; (0, 0) where there are no quotas."""
         if not self.limits_disks:
             return DiskUsage(0, 0)
         try:
@@ -196,7 +197,7 @@ class Pool:
         return [name for name in os.listdir(self.path) if is_volume_id(name)]
 
     def set_limit(self, disk: str, limit_mb: int) -> None:
-        """Nothing where nobody counts."""
+        """Sets the limit of a disk. Does nothing where there are no quotas."""
         if not self.limits_disks:
             return
         fd = os.open(self.path / disk, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -209,12 +210,14 @@ class Pool:
         os.close(self._fd)
 
     def unmount(self) -> None:
-        """Detach the loop file; only possible when no sandbox runs. For tests and for moving a pool."""
+        """Unmounts the pool and detaches its loop file; only possible when no sandbox runs. For tests and
+        for moving a pool.
+        """
         if self.kind is PoolKind.LOOP:
             _run("umount", str(self.path))
 
     def charged(self, number: int) -> int:
-        """Bytes that the kernel counts for this subvolume, which may be long gone; 0 for none."""
+        """Returns the bytes that the kernel counts for this subvolume, which may be long gone; 0 for none."""
         try:
             return _number_in(f"{self._groups}/0_{number}/referenced")
         except FileNotFoundError:
@@ -229,7 +232,7 @@ class Pool:
 
 
 def open_pool(settings: NamespacesSettings) -> Pool:
-    """The pool of this state folder: found, mounted again (after a reboot), or made."""
+    """Opens the pool of this state folder: it is found, mounted again (after a reboot), or made."""
     path = settings.pool_dir
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     why = ""
@@ -253,7 +256,7 @@ def open_pool(settings: NamespacesSettings) -> Pool:
 
 
 def look_at_pool(settings: NamespacesSettings) -> Pool | None:
-    """The pool as the platform has opened it; None if it has not. Changes nothing; `close` it."""
+    """Returns the pool as the platform has opened it; None if it has not. Changes nothing; `close` it."""
     path = settings.pool_dir
     try:
         if not btrfs.is_btrfs(path):
@@ -310,7 +313,7 @@ def _automatic_size_mb(state_dir: Path) -> int:
 
 
 def _check_room(state_dir: Path, size_mb: int) -> None:
-    """Asked first: an allocation that fails half-way has filled the host's disk for a moment."""
+    """Checks the free space first: an allocation that fails half-way fills the host's disk for a moment."""
     free_mb = _free_mb(state_dir)
     if size_mb > free_mb - HOST_FREE_MB:
         raise Broken(why=f"no room for a storage pool of {size_mb} MB in {state_dir}: {free_mb} MB are free")
@@ -322,7 +325,9 @@ def _free_mb(folder: Path) -> int:
 
 
 def _mount(file: Path, path: Path) -> None:
-    """Through a loop device that reads past the host's page cache, and detaches itself when unmounted."""
+    """Mounts through a loop device that bypasses the host's page cache, and detaches itself when
+    unmounted.
+    """
     device = _run("losetup", "--find", "--show", "--nooverlap", str(file)).strip()
     subprocess.run(["losetup", "--direct-io=on", device], capture_output=True, check=False)
     try:

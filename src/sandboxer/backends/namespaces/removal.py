@@ -1,4 +1,4 @@
-"""Ending sandboxes: stopping (the disk stays) and removing (nothing stays)."""
+"""Stops sandboxes (the disk stays) and removes them (nothing stays)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ending:
         self._dependencies = dependencies
 
     async def remove(self, sandbox_id: str) -> None:
-        """Everything with this id, recorded or not. Gone already is success."""
+        """Removes everything with this id, recorded or not. Gone already is success."""
         dependencies = self._dependencies
         dependencies.deaths.forget(sandbox_id)
         is_shared = dependencies.heritages.is_shared(sandbox_id)
@@ -34,7 +34,7 @@ class Ending:
             dependencies.promised = dependencies.promised.with_kept(kept_mb)
 
     async def stop(self, sandbox_id: str, *, discards_disk: bool = False) -> None:
-        """No process left, its disk kept, its uid range free for others.
+        """Stops a sandbox: no process is left, its disk is kept, its uid range is free for others.
 
         `discards_disk`: another takes its place, so nobody waits for what it holds unwritten.
         """
@@ -74,9 +74,11 @@ class Ending:
                 self._dependencies.unmounts.submit(os.close, root)
 
     def _hold_root(self, box: Box | None) -> int | None:
-        """An fd that keeps a running sandbox's overlay mounted while its processes end. An overlay's last
-        unmount writes out everything its pool holds unwritten, all tenants' data: a second or more, in which
-        the exiting process could not end. Here somebody else closes it, when nobody waits any more."""
+        """Opens an fd that keeps a running sandbox's overlay mounted while its processes end. An
+        overlay's last unmount writes out everything its pool holds unwritten, all tenants' data: a second
+        or more, in which the exiting process could not end. Here somebody else closes it, when nobody
+        waits any more.
+        """
         if box is None or not self._dependencies.has_processes(box):
             return None
         try:

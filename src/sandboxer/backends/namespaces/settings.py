@@ -1,4 +1,4 @@
-"""What an operator may decide about this backend; everything else is measured or derived."""
+"""Holds what an operator may decide about this backend; everything else is measured or derived."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from sandboxer.backends.namespaces.uids import CLAIMS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overcommit:
-    """How many times over the host's memory, cpus and pids may be promised. Disk is never promised twice:
-    a full pool stops every tenant."""
+    """Says how many times over the host's memory, cpus and pids may be promised. Disk is never promised
+    twice: a full pool stops every tenant.
+    """
 
     memory: float = 4.0
     cpu: float = 128.0
@@ -67,6 +68,8 @@ class NamespacesSettings:
 
     @property
     def cgroup_parent(self) -> str:
-        """Of this state folder alone: another server on this host must not take our sandboxes for strays."""
+        """Returns a name for this state folder alone: another server on this host must not take our
+        sandboxes for strays.
+        """
         digest = hashlib.sha256(str(self.state_dir.resolve()).encode()).hexdigest()
         return f"{self.cgroup_name}/{digest[:12]}"

@@ -1,4 +1,4 @@
-"""Uid ranges: 65,536 host ids for each running sandbox, so that no two of them share one.
+"""Gives each running sandbox 65,536 host uids, so that no two of them share one.
 
 `UidClaims` claims host uids, so that no two platforms on one host use the same.
 
@@ -33,8 +33,8 @@ _TABLES = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 class UidRanges:
-    """Numbered ranges from `base` upwards, lowest free first. On disk every file carries plain ids, so a
-    range can be given to anyone as soon as its last process is gone.
+    """Hands out numbered ranges from `base` upwards, lowest free first. On disk every file carries plain ids,
+    so a range can be given to anyone as soon as its last process is gone.
 
     `claims` None: nobody else is on this host. Otherwise only ranges of blocks that are claimed are taken.
     """
@@ -151,12 +151,12 @@ class UidClaims:
 
 
 def is_anyone_in(first: int, count: int) -> bool:
-    """Whether any process of this host has a uid among these."""
+    """Says whether any process of this host has a uid among these."""
     return any(first <= uid < first + count for _, uids in uids_of_processes() for uid in uids)
 
 
 def uids_of_processes() -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Pid, and its real, effective, saved and file system uid.
+    """Yields each pid with its real, effective, saved and file system uid.
 
     From `status`: the folder's owner is root where a process hides its memory, as every supervisor does.
     """
@@ -169,7 +169,7 @@ def uids_of_processes() -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def overlaps(first: int, count: int, tables: tuple[Path, ...] = _TABLES) -> list[str]:
-    """Lines of /etc/subuid and /etc/subgid that hand some of these ids to somebody else."""
+    """Returns lines of /etc/subuid and /etc/subgid that give some of these ids to somebody else."""
     found = []
     for table in tables:
         try:

@@ -1,4 +1,4 @@
-"""What every sandbox is allowed, and what is hidden from it; `guest/launcher/walls.c` puts it up."""
+"""Says what every sandbox is allowed, and what is hidden from it; `guest/launcher/walls.c` enforces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped fake: sandboxes in memory that fail by script."""
+"""A fake backend that ships with the product: sandboxes in memory that fail by script."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ CANARY_ANSWER = {"python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "me
 
 
 class Scripted:
-    """`fail_on`: per method, what to raise on each call in turn; None, or the end of the list, succeeds."""
+    """The fake backend. `fail_on` says, per method, what to raise on each call in turn; None, or the end
+    of the list, succeeds.
+    """
 
     def __init__(
         self,
@@ -196,7 +198,7 @@ class Scripted:
             yield await self._dead.get()
 
     async def close(self) -> None:
-        """Sandboxes keep running, as everywhere: they live as long as this object."""
+        """Does nothing: sandboxes keep running, and live as long as this object."""
 
     async def stop(self, handle: Handle) -> None:
         self._begin("stop", handle.sandbox_id)
@@ -324,11 +326,11 @@ class Scripted:
         box.order = replace(box.order, resources=resources)
 
     def fail_next(self, method: str, error: Exception) -> None:
-        """Add to the script while it runs."""
+        """Adds failures to the script while it runs."""
         self._failures.setdefault(method, deque()).append(error)
 
     def die(self, sandbox_id: str, *, reason: str = "exited", keeps_disk: bool = True) -> None:
-        """As if its PID 1 had ended unasked."""
+        """Ends a sandbox as if its PID 1 had ended by itself."""
         box = self.boxes[sandbox_id]
         box.end_processes()
         self._volumes.detach(sandbox_id)
@@ -338,7 +340,7 @@ class Scripted:
         self._dead.put_nowait(sandbox_id)
 
     def reboot(self) -> None:
-        """As if the host had: disks stay, processes do not, nobody is told."""
+        """Acts as if the host had rebooted: disks stay, processes do not, nothing is reported."""
         for sandbox_id, box in self.boxes.items():
             box.end_processes()
             self._volumes.detach(sandbox_id)
@@ -366,7 +368,7 @@ class Scripted:
 
 @asynccontextmanager
 async def open_backend(settings: object) -> AsyncIterator[Scripted]:
-    """For the registry; what it makes ends with the server."""
+    """Opens the fake for the registry. What it makes ends with the server."""
     backend = Scripted()
     yield backend
     for sandbox_id in tuple(backend.boxes):

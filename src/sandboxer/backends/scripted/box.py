@@ -1,4 +1,4 @@
-"""One sandbox of the fake, and the guest that speaks for it."""
+"""Implements one sandbox of the fake, and its guest."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Box:
 
 
 class ScriptedConnection:
-    """Two queues of bytes; `peer` is the other end."""
+    """Carries bytes in two queues; `peer` is the other end."""
 
     def __init__(self) -> None:
         self._incoming = Stdin()
@@ -222,7 +222,7 @@ class ScriptedGuest:
 
 
 class SilentRelay:
-    """Nobody in a script calls anybody outside."""
+    """Never yields a connection: no script of the fake connects outwards."""
 
     def __init__(self) -> None:
         self._closed = asyncio.Event()

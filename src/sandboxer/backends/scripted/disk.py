@@ -1,6 +1,5 @@
-"""A disk in memory: folders, files, links, FIFOs, with the errors a real one gives. No policy, no await.
-
-`ScriptedFiles` are the contract's files over it.
+"""Implements a disk in memory: folders, files, links, FIFOs, with the errors a real one gives. It decides
+nothing and never awaits. `ScriptedFiles` implements the contract's files over it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Disk:
             self.mkdir(folder, 0o755, parents=True)
 
     def copy(self, limit_bytes: int) -> Disk:
-        """As it is now; nobody watches the copy."""
+        """Returns a copy of the disk as it is now; nobody watches the copy."""
         made = Disk(limit_bytes)
         with self._unmounted():
             made._root = deepcopy(self._root)
@@ -67,7 +66,7 @@ class Disk:
         return made
 
     def attach(self, path: str, disk: Disk, *, read_only: bool) -> None:
-        """Another disk's root is seen at this path from now on."""
+        """Shows another disk's root at this path from now on."""
         self.mkdir(path, 0o755, parents=True)
         folder, name = self._place(path, parents=False)
         folder.children[name] = disk._root
@@ -90,7 +89,7 @@ class Disk:
                 self.attach(path, mount.disk, read_only=mount.read_only)
 
     def _counted(self, path: str) -> Disk:
-        """Whose limit holds for what is written there. Raises what a read-only one answers."""
+        """Returns the disk whose limit counts for what is written there. Raises as a read-only disk does."""
         for above, mount in self._mounts.items():
             if f"{path}/".startswith(f"{above}/"):
                 if mount.read_only:
@@ -103,7 +102,7 @@ class Disk:
         return lambda: self._listeners.remove(listener)
 
     def find(self, path: str, *, follow: bool = True) -> tuple[str, Node]:
-        """The node and its path without links on the way."""
+        """Returns a node and its path with links resolved."""
         return self._walk(path, follow=follow, links=0)
 
     def info(self, path: str, *, follow: bool = True) -> FileInfo:
@@ -141,7 +140,7 @@ class Disk:
         return self.info(path)
 
     def make(self, path: str, node: Node) -> None:
-        """Put a link or FIFO where nothing is."""
+        """Makes a link or FIFO where nothing is."""
         self._counted(path)
         folder, name = self._place(path, parents=False)
         if name in folder.children:
@@ -192,7 +191,7 @@ class Disk:
         self._tell(path, FileChange.REMOVED)
 
     def _place(self, path: str, *, parents: bool) -> tuple[Node, str]:
-        """The folder something lies in, and its name there."""
+        """Returns the folder that contains something, and its name there."""
         parts = _parts(path)
         if not parts:
             raise IsADirectory(path=path, errno_name="EISDIR")
@@ -234,7 +233,7 @@ class Disk:
 
 
 def _parts(path: str) -> list[str]:
-    """`..` is taken textually: the fake has no folder that is reached by two ways and left by one."""
+    """Splits a path. `..` is resolved textually: the fake has no folder with two parents."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":

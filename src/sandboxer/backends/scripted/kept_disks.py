@@ -1,8 +1,8 @@
-"""What outlives the fake's sandboxes: kept disks and volumes, in memory.
+"""Holds what outlives the fake's sandboxes: kept disks and volumes, in memory.
 
-Kept disks of the fake written out as folders of this host, worked on there, and read back.
+Kept disks are written out as folders of this host, changed there, and read back.
 
-Volumes of the fake: disks of their own in memory, seen through a folder of whoever has them attached.
+Volumes are disks of their own, seen in a folder of the sandbox that has them attached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ScriptedFolders:
         return KeptLayers(base="scratch", tree=place / "base", layer=place / "layer")
 
     def shaped(self, disk_id: str, disk: Disk, change: Callable[[int], None] | None) -> Disk:
-        """What became of the disk when `change` had worked on its folder."""
+        """Returns the disk after `change` has worked on its folder."""
         place = Path(self._folder.name) / disk_id
         self._write_out(disk, place)
         if change is not None:
@@ -137,7 +137,7 @@ class ScriptedVolumes:
             self._refuse_existing(order.sandbox_id, mount)
 
     def attach(self, order: Order, disk: Disk) -> None:
-        """Its processes begin on this disk."""
+        """Attaches a sandbox's volumes to its disk as its processes begin."""
         self.check(order)
         disk.detach_all()
         for mount in order.volumes:
@@ -145,7 +145,7 @@ class ScriptedVolumes:
             self.attached[mount.volume_id, order.sandbox_id] = mount.is_read_only
 
     def detach(self, sandbox_id: str) -> None:
-        """Its processes ended."""
+        """Detaches a sandbox's volumes as its processes end."""
         self.attached = {key: only for key, only in self.attached.items() if key[1] != sandbox_id}
 
     def _refuse_existing(self, sandbox_id: str, mount: VolumeMount) -> None:

@@ -1,4 +1,6 @@
-"""A process of the fake: a task, a bounded ring of what it printed, and readers that may come and go."""
+"""Implements a process of the fake: a task, a bounded ring of what it printed, and readers that come and
+go.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _DEADLY = {signals.SIGTERM, signals.SIGKILL, signals.SIGINT, signals.SIGHUP, sig
 
 
 class Stdin:
-    """What a process reads: bytes until `close`."""
+    """Gives a process its input: bytes until `close`."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -38,7 +40,7 @@ class Stdin:
         self._changed.set()
 
     async def read(self) -> bytes:
-        """What there is; b"" at the end."""
+        """Returns the input that is there; b"" at the end."""
         while not self._data and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
@@ -58,7 +60,9 @@ class Stdin:
 
 
 class Ring:
-    """The last output. A slow reader holds the writer back while it is attached; one that left does not."""
+    """Keeps the last output. A slow reader holds the writer back while it is attached; one that left does
+    not.
+    """
 
     def __init__(self) -> None:
         self._chunks: deque[tuple[int, Output]] = deque()
@@ -80,7 +84,7 @@ class Ring:
             self._moved.notify_all()
 
     async def take(self, reader: object) -> Output | None:
-        """The next chunk for this reader; None at the end."""
+        """Returns the next chunk for this reader; None at the end."""
         async with self._moved:
             while True:
                 for number, output in self._chunks:
@@ -234,7 +238,9 @@ class ScriptedProcess:
 
 
 def feed_job(job: Job, data: bytes, *, close: bool = False, offset: int | None = None) -> None:
-    """Its memory takes everything at once, while it lives. Raises StdinNotTaken, Conflict."""
+    """Gives input to a job, which accepts everything at once while it lives. Raises StdinNotTaken,
+    Conflict.
+    """
     if offset is not None:
         if offset > job.stdin.accepted:
             raise Conflict(why="bytes before these are missing", reason="stdin_gap")

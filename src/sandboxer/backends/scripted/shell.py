@@ -1,4 +1,4 @@
-"""The fake's shell: enough of `sh` for the contract suite, refused loudly beyond that.
+"""Implements the fake's shell: enough of `sh` for the contract suite. Anything else raises NotUnderstood.
 
 It carries out what `parse` understood, on the disk in memory. Every command waits at the freezer's gate.
 Lists of pipelines of commands; quotes, variables and `$((…))`; redirections; `( )`, `while`, `for`.
@@ -47,7 +47,7 @@ class Word:
         return "".join(text if quote == "'" else _expand(text, variables) for text, quote in self.parts)
 
     def split(self, variables: Mapping[str, str]) -> list[str]:
-        """As the shell does: a bare variable becomes as many words as it holds."""
+        """Splits words as the shell does: a bare variable becomes as many words as it holds."""
         whole = self.expand(variables)
         is_bare = all(not quote for _, quote in self.parts) and "$" in self.raw
         return whole.split() if is_bare else [whole]
@@ -82,7 +82,7 @@ Piece = Simple | Group | Loop
 
 @dataclass(slots=True)
 class Entry:
-    """One pipeline and how it hangs on the one before: `;`, `&&` or `||`."""
+    """One pipeline and what joins it to the one before: `;`, `&&` or `||`."""
 
     joined_by: str
     pipeline: list[Piece]
@@ -107,7 +107,7 @@ class Shell:
     answers: dict[str, bytes]
 
     async def run_argv(self, argv: list[str]) -> int:
-        """As execve would: no shell unless it is asked for."""
+        """Runs a command as execve would, without a shell."""
         name = argv[0].rsplit("/", 1)[-1]
         if name in ("sh", "bash") and len(argv) > 2 and argv[1] in ("-c", "-lc"):
             return await self.run_script(argv[2])
@@ -437,5 +437,5 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _sum(expression: str, variables: Mapping[str, str]) -> int:
-    """Additions only: counters are all that scripts for the fake need."""
+    """Evaluates additions only: scripts for the fake need no more."""
     return sum(int(variables.get(term.strip(), term) or 0) for term in expression.split("+"))

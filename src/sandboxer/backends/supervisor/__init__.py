@@ -1,4 +1,4 @@
-"""The host's end of the guest supervisor; the other is `guest/supervisor/`. Both keep guest/PROTOCOL.md."""
+"""Speaks with the guest supervisor (`guest/supervisor/`) by guest/PROTOCOL.md."""
 
 from sandboxer.backends.supervisor.client import SupervisorGuest
 

@@ -1,4 +1,4 @@
-"""The host's end of a guest supervisor: `Guest` over the path of its listening socket.
+"""Implements `Guest` over the path of a supervisor's listening socket.
 
 Stateless and cheap to make: every operation dials its own line, so nothing is lost when the server restarts.
 
@@ -72,7 +72,9 @@ class SupervisorGuest(Guest):
         on_kill: OnKill | None = None,
         forget: bool = False,
     ) -> SupervisorProcess:
-        """`cgroup_fd`: of a cgroup.procs the child enters before exec. `forget`: once its exit was read."""
+        """Runs a command. `cgroup_fd` is a cgroup.procs that the child enters before exec; `forget`
+        removes the process once its exit was read.
+        """
         process_id = process_id or new_id("prc")
         flags = Flag.FORGET if forget or not command.keep else Flag(0)
         if cgroup_fd is not None:
@@ -87,7 +89,7 @@ class SupervisorGuest(Guest):
     async def attach(
         self, process_id: str, *, on_kill: OnKill | None = None, stdout_from: int = 0, stderr_from: int = 0
     ) -> SupervisorProcess:
-        """`*_from`: bytes of each stream the caller already has."""
+        """Attaches to a process. `*_from` are the bytes of each stream that the caller already has."""
         payload = text(Tag.ID, process_id)
         payload += u64(Tag.FROM_STDOUT, stdout_from) + u64(Tag.FROM_STDERR, stderr_from)
         line = await dial(
@@ -175,7 +177,7 @@ class SupervisorGuest(Guest):
         return SupervisorConnection(await self._dial_done(request, subject=subject, is_raw=True))
 
     async def _dial_done(self, request: bytes, *, subject: str, is_raw: bool) -> Line:
-        """A line on which DONE was the answer, to be used further."""
+        """Returns a line on which DONE was the answer, for further use."""
         line = await dial(
             self._socket_path, request, limit_s=self._answer_s, raw_after_done=is_raw, gate=self._gate
         )
@@ -197,7 +199,7 @@ class SupervisorGuest(Guest):
     async def _exchange(
         self, kind: Frame, payload: bytes, *, subject: str, items: Frame | None = None
     ) -> list[bytes]:
-        """The items of an answer, up to DONE."""
+        """Yields the items of an answer, up to DONE."""
         found: list[bytes] = []
         size = 0
         line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
@@ -286,11 +288,13 @@ class SupervisorConnection(Connection):
         self._line.shut_write()
 
     async def close(self) -> None:
-        """What was written still arrives: whoever sends and hangs up at once loses nothing."""
+        """Closes the connection. What was written still arrives: whoever sends and hangs up at once loses
+        nothing.
+        """
         self._line.finish()
 
     def hand_over(self) -> HandedOver:
-        """The bare socket. This object is of no use afterwards."""
+        """Returns the bare socket. This object cannot be used afterwards."""
         handed = self._line.hand_over()
         received, self._rest, self._ended = self._rest + handed.received, b"", True
         return HandedOver(handed.sock, received, handed.closed)

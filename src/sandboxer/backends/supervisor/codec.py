@@ -1,4 +1,4 @@
-"""The protocol of guest/PROTOCOL.md as pure functions: numbers, building, reading what a hostile guest sent.
+"""Implements guest/PROTOCOL.md as pure functions: numbers, building, reading what a hostile guest sent.
 
 Nothing here does I/O. Whatever does not fit raises GuestMisbehaved.
 
@@ -157,7 +157,7 @@ class Flag(IntFlag):
 
 
 class Stage(IntEnum):
-    """Where in the guest an error arose."""
+    """Says where in the guest an error arose."""
 
     REQUEST = 1
     FORK = 2
@@ -215,7 +215,7 @@ HELLO = frame(Frame.HELLO, u32(Tag.VERSION, VERSION) + u32(Tag.OLDEST, OLDEST))
 
 
 def fields(payload: bytes) -> Iterator[tuple[int, bytes]]:
-    """The TLVs of a payload, in order, unknown ones too."""
+    """Yields the TLVs of a payload, in order, unknown ones too."""
     at, end = 0, len(payload)
     while at < end:
         if end - at < TLV.size:
@@ -229,7 +229,7 @@ def fields(payload: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class Fields:
-    """The TLVs of one payload by tag; a repeated tag counts once (its last value)."""
+    """Holds the TLVs of one payload by tag; a repeated tag counts once (its last value)."""
 
     __slots__ = ("_values",)
 
@@ -318,7 +318,9 @@ class Deframer:
 def refusal(
     payload: bytes, *, subject: str, target: str = "", cwd: str = "", user: str = ""
 ) -> SandboxerError:
-    """`subject` is what the request was about: a path, a process id, the program."""
+    """Turns an ERROR frame into an error. `subject` is what the request was about: a path, a process id,
+    the program.
+    """
     answer = Fields(payload)
     number, stage = answer.u32(Tag.ERRNO, most=4095), answer.u32(Tag.STAGE, most=255)
     name = errno.errorcode.get(number, f"E{number}")

@@ -1,4 +1,4 @@
-"""Files inside a sandbox over its supervisor: one line per operation, closed when the operation ends.
+"""Reads and writes files inside a sandbox over its supervisor: one line per operation, closed when it ends.
 
 A `PageOfEntries` is one page of a folder inside, chosen from what its guest says. A guest of protocol version
 2 sends the page and nothing else. An older one sends the whole folder: of each entry only the path is looked
@@ -78,7 +78,7 @@ def _file_info(answer: Fields) -> FileInfo:
 
 
 class _Exchange:
-    """A line with one request on it, and what the request was about."""
+    """Holds a line with one request on it, and what the request was about."""
 
     __slots__ = ("_line", "_subject", "_target")
 
@@ -264,7 +264,7 @@ class _Backwards:
 
 
 class PageOfEntries:
-    """The `limit` smallest entries above `after` of all that are taken."""
+    """Keeps the `limit` smallest entries above `after` of all that are given to it."""
 
     def __init__(self, after: bytes | None, limit: int) -> None:
         self._after = after or b""
@@ -273,7 +273,7 @@ class PageOfEntries:
         self._dropped = False
 
     def take(self, payload: bytes) -> None:
-        """The ENTRIES of one frame."""
+        """Adds the ENTRIES of one frame."""
         heap, after, limit = self._heap, self._after, self._limit
         for tag, entry in fields(payload):
             if tag != Tag.ENTRY:
@@ -292,7 +292,9 @@ class PageOfEntries:
         return [one.entry for one in sorted(self._heap, key=lambda one: one.path)]
 
     def next_after(self, done: bytes) -> bytes | None:
-        """Where the next page begins, by what the guest says at the end, or by what we dropped ourselves."""
+        """Returns where the next page begins, by what the guest says at the end, or by what we dropped
+        ourselves.
+        """
         reply = Fields(done)
         if Tag.AFTER in reply:
             after = reply.raw(Tag.AFTER)
@@ -303,7 +305,7 @@ class PageOfEntries:
 
 
 def _path_of(entry: bytes) -> bytes:
-    """Every guest names the path first."""
+    """Returns the path of an entry, which every guest names first."""
     if len(entry) < TLV.size:
         raise GuestMisbehaved(why="a field is cut off")
     tag, length = TLV.unpack_from(entry)

@@ -1,4 +1,5 @@
-"""One connection to a supervisor: a plain non-blocking socket on the event loop, no transport in between.
+"""Implements a line, one connection to a supervisor: a plain non-blocking socket on the event loop, without a
+transport.
 
 Dialling and sending the request happen in the call itself, so that a short command costs two wake-ups of the
 loop and no more. Descriptors are only ever sent: `recv` takes none, the kernel closes what a guest passes.
@@ -32,7 +33,9 @@ FINISH_S = 30.0
 
 
 class Gate:
-    """How many lines to one sandbox may be open at once: what a tenant can make the host hold is bounded."""
+    """Limits how many lines to one sandbox may be open at once, and so what a tenant can make the host
+    hold.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -42,7 +45,7 @@ class Gate:
 
     @property
     def read_ahead(self) -> int:
-        """Bytes that each line may have taken from the guest beyond what was asked for."""
+        """Returns how many bytes each line may read from the guest ahead of its reader."""
         return min(_READ_AHEAD, max(_SMALL, _READ_AHEAD_OF_ALL // max(1, self._open)))
 
     def enter(self) -> None:
@@ -55,13 +58,13 @@ class Gate:
 
 
 class Tap(Protocol):
-    """Somebody who hears of every frame as it arrives, before it waits for its reader."""
+    """Is given every frame as it arrives, before it waits for its reader."""
 
     def heard(self, kind: int, payload: bytes) -> bool:
-        """True: it was meant for the tap alone. Raises GuestMisbehaved."""
+        """Looks at a frame. Returns True if it was meant for the tap alone. Raises GuestMisbehaved."""
 
     def lost(self, error: SandboxerError) -> None:
-        """Nothing more will come."""
+        """Tells the tap that nothing more will come."""
 
 
 class Line:
@@ -91,7 +94,7 @@ class Line:
     # ---- towards us ----
 
     async def next(self, limit_s: float | None) -> tuple[int, bytes]:
-        """The next frame (or piece of a streamed one). Raises BackendLost, GuestMisbehaved."""
+        """Returns the next frame (or piece of a streamed one). Raises BackendLost, GuestMisbehaved."""
         if not self._frames:
             if limit_s is None:
                 await self._wait()
@@ -124,11 +127,13 @@ class Line:
 
     @property
     def version(self) -> int:
-        """Of the protocol, as the guest agreed to; 0 before its first answer was read."""
+        """Returns the version of the protocol that the guest agreed to; 0 before its first answer was
+        read.
+        """
         return self._version
 
     def divert(self, tap: Tap) -> None:
-        """Frames that are here already are told too."""
+        """Gives every frame to a tap from now on, also those that are here already."""
         self._tap = tap
         waiting, self._frames = self._frames, deque()
         self._frames.extend(found for found in waiting if not tap.heard(*found))
@@ -136,7 +141,7 @@ class Line:
             tap.lost(self._failure)
 
     def _sort(self, data: bytes) -> None:
-        """Frames to whom they are meant for."""
+        """Gives frames to the tap or to the reader."""
         for kind, payload in self._deframer.feed(data):
             if self._tap is None or not self._tap.heard(kind, payload):
                 self._frames.append((kind, payload))
@@ -201,7 +206,7 @@ class Line:
 
     @property
     def refused(self) -> bool:
-        """The guest has already said no, or has gone: more of a long request is in vain."""
+        """Says whether the guest has already refused, or is gone, so that sending more is useless."""
         return self._failure is not None or any(kind == Frame.ERROR for kind, _ in self._frames)
 
     # ---- towards the guest ----
@@ -293,7 +298,7 @@ class Line:
                 self._drained = None
 
     def shut_write(self) -> None:
-        """Half-close once everything is sent."""
+        """Half-closes the line once everything is sent."""
         self._shut_when_sent = True
         if not self._out:
             self._shut()
@@ -305,7 +310,9 @@ class Line:
             return  # the other end has gone already; reading tells
 
     def hand_over(self) -> HandedOver:
-        """The socket of a line that carries plain bytes by now, to somebody who watches it himself."""
+        """Returns the socket of a line that carries plain bytes by now. The caller watches it from then
+        on.
+        """
         if self._closed or self._out:
             raise BackendLost(why="the line is closed, or has something to send")
         self._pause()
@@ -348,7 +355,7 @@ async def dial(
     raw_after_done: bool = False,
     gate: Gate | None = None,
 ) -> Line:
-    """A connection with the greeting and `request` already under way. Raises BackendLost, NoCapacity."""
+    """Opens a line and sends the greeting and `request`. Raises BackendLost, NoCapacity."""
     if gate:
         gate.enter()
     try:

@@ -1,6 +1,6 @@
-"""One attached process: its output as it comes, its input, and what is asked about it on other lines.
+"""Implements one attached process: its output as it comes, its input, and requests about it on other lines.
 
-Nobody is told that input was written before the process's pipe has it. A guest of protocol version 2 settles
+Input counts as written only when the process's pipe has it. A guest of protocol version 2 acknowledges
 each STDIN and STDIN_EOF with one TAKEN, in order. An older one says nothing. On a line that stays open until
 the process ends nothing can be lost even there; a line that was dialled for one piece of input
 (`feed_silently`) is half-closed and read until the guest closes it, which it does only after it dealt with
@@ -49,7 +49,7 @@ _WHY = {
 
 
 class Ask(Protocol):
-    """One request on a line of its own, answered by DONE."""
+    """Sends one request on a line of its own, answered by DONE."""
 
     async def __call__(self, kind: Frame, payload: bytes, *, subject: str) -> None: ...
 
@@ -144,7 +144,7 @@ class SupervisorProcess(Process):
         await self._ask(Frame.SIGNAL, payload, subject=self._process_id)
 
     async def kill(self) -> None:
-        """With cgroups the backend kills the whole tree; without, the process group is the best there is."""
+        """Kills the process group. A backend with cgroups kills the whole tree instead."""
         if self._on_kill:
             await self._on_kill()
             return
@@ -156,7 +156,7 @@ class SupervisorProcess(Process):
 
 
 class ProcessInput:
-    """The input side of one attached process."""
+    """Writes the input of one attached process."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -170,7 +170,8 @@ class ProcessInput:
     async def write(self, data: bytes) -> None:
         """Returns when the process's pipe has all of it. Raises StdinNotTaken, BackendLost.
 
-        Cancelled, it may be taken in part; the rest of a piece under way follows while the line is open.
+        If it is cancelled, a part may have been accepted; the rest of a piece under way follows while the
+        line is open.
         """
         view, accepted = memoryview(data), 0
         for at in range(0, len(view), MAX_PAYLOAD):
@@ -185,7 +186,9 @@ class ProcessInput:
                 raise not_accepted(accepted, len(data), number)
 
     async def close(self) -> None:
-        """Returns when it is closed, after everything written before was taken. Closed already is success."""
+        """Closes the input and returns after everything written before was accepted. Closed already is
+        success.
+        """
         if self._is_acknowledged:
             await self._settled(0, frame(Frame.STDIN_EOF))
         else:
@@ -240,7 +243,7 @@ def not_accepted(accepted: int, offered: int, number: int) -> SandboxerError:
 
 
 async def feed_silently(line: Line, data: bytes, *, close: bool, process_id: str) -> None:
-    """Feeds a process of a guest that settles nothing. The line is spent afterwards."""
+    """Feeds a process of a guest that acknowledges nothing. The line cannot be used afterwards."""
     async with asyncio.TaskGroup() as group:
         closing = group.create_task(_until_closed(line, process_id))
         view = memoryview(data)
@@ -258,7 +261,7 @@ async def feed_silently(line: Line, data: bytes, *, close: bool, process_id: str
 
 
 async def _until_closed(line: Line, process_id: str) -> bool:
-    """True: the process ended first."""
+    """Waits until the input is closed. Returns True if the process ended first."""
     while True:
         try:
             kind, payload = await line.next(None)

@@ -1,1 +1,1 @@
-"""Disks kept read-only beside the sandboxes' own: taking, restoring, copying and dropping them."""
+"""Makes, restores, copies and drops disks that are kept read-only beside those of the sandboxes."""

@@ -1,4 +1,4 @@
-"""Copies of disks in the pool: read-only ones that are kept, and writable ones that take a disk's place.
+"""Copies disks in the pool: read-only ones that are kept, and writable ones that replace a disk.
 
 Each is made in a folder of its own: a snapshot waits for the disk with its folder locked, and the pool's is
 everybody's. Everything here blocks: callers run it in a thread. Plain folders are copied file by file.
@@ -55,7 +55,7 @@ class Copies:
         return [name for name in os.listdir(self._pool.path) if is_kept_id(name)]
 
     def keep(self, sandbox_id: str, disk_id: str) -> None:
-        """On any failure nothing is left."""
+        """Keeps a read-only copy of a disk. On any failure nothing is left."""
         folder = self._pool.path / disk_id
         try:
             os.mkdir(folder, 0o700)
@@ -73,7 +73,7 @@ class Copies:
         self._pool.remove_copy(disk_id)
 
     def prepare(self, disk_id: str, sandbox_id: str, *, limit_mb: int, image: str) -> None:
-        """A writable copy beside the sandbox's disk, with its limit and what it is a layer over."""
+        """Makes a writable copy beside the sandbox's disk, with its limit and what it is a layer over."""
         place = self._pool.path / f"{BIRTH}{sandbox_id}"
         self.discard(sandbox_id)
         os.mkdir(place, 0o700)
@@ -89,7 +89,7 @@ class Copies:
             raise
 
     def prepare_empty(self, new_id: str, *, limit_mb: int, image: str) -> None:
-        """As `prepare`, of a disk with nothing on it."""
+        """Does the same as `prepare` for an empty disk."""
         place = self._pool.path / f"{BIRTH}{new_id}"
         self.discard(new_id)
         os.mkdir(place, 0o700)
@@ -113,7 +113,7 @@ class Copies:
             raise
 
     def copy_to(self, disk_id: str, folder: str) -> None:
-        """A writable copy, in a new folder of the pool."""
+        """Makes a writable copy, in a new folder of the pool."""
         place = self._pool.path / folder
         os.mkdir(place, 0o700)
         with _full_pool_refused():
@@ -127,26 +127,26 @@ class Copies:
             return btrfs.subvolume_id(fd)
 
     def keep_prepared(self, new_id: str) -> None:
-        """What was prepared under this id is kept, read-only, under it. On any failure nothing is left."""
+        """Keeps what was prepared under this id, read-only. On any failure nothing is left."""
         self.keep(f"{BIRTH}{new_id}/disk", new_id)
 
     def place(self, disk_id: str, sandbox_id: str, *, image: str) -> None:
-        """For plain folders: the copy becomes the disk of a sandbox that has none yet."""
+        """Makes the copy the disk of a sandbox that has none yet. For plain folders."""
         self.prepare(disk_id, sandbox_id, limit_mb=0, image=image)
         os.rename(self._pool.path / f"{BIRTH}{sandbox_id}" / "disk", self._pool.disk(sandbox_id))
         self.discard(sandbox_id)
 
     def swap(self, sandbox_id: str) -> None:
-        """The prepared copy and the disk change places, in one step; `discard` then removes the old one."""
+        """Exchanges the prepared copy and the disk in one step; `discard` then removes the old one."""
         with _opened(self._pool.path) as fd:
             btrfs.exchange(fd, f"{BIRTH}{sandbox_id}/disk", sandbox_id)
 
     def discard(self, sandbox_id: str) -> None:
-        """What `prepare` made, or what took its place. Gone already is success."""
+        """Removes what `prepare` made, or what replaced it. Gone already is success."""
         self._pool.remove_copy(f"{BIRTH}{sandbox_id}")
 
     def look(self, disk_id: str) -> btrfs.Subvolume | None:
-        """None where nobody would notice a change."""
+        """Returns the state of a kept disk, to notice a change; None where that is not possible."""
         if not self.are_instant:
             return None
         with _opened(self.path(disk_id)) as fd:
@@ -157,7 +157,7 @@ class Copies:
             return btrfs.subvolume_id(fd)
 
     def measure(self, disk_id: str) -> int:
-        """Bytes of all files, one by one. Not in Python: a tenant can nest deeper than its stack."""
+        """Sums the bytes of all files. Not in Python: a tenant can nest folders deeper than its stack."""
         argv = ["du", "--summarize", "--block-size=1", "--one-file-system", str(self.path(disk_id) / "upper")]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -205,11 +205,13 @@ class Spares:
         self._changing = threading.Lock()
 
     def names(self, disk_id: str, count: int) -> list[str]:
-        """Of folders, chosen beforehand: whoever leaves while they are made still knows what to discard."""
+        """Returns names of folders, chosen beforehand, so that a caller that is cancelled still knows
+        what to discard.
+        """
         return [f"{SPARE}{disk_id}-{secrets.token_hex(8)}" for _ in range(count)]
 
     def make(self, disk_id: str, names: list[str]) -> None:
-        """As many as the pool has room for: who finds none copies alone."""
+        """Makes as many as the pool has room for. A sandbox that finds none is copied alone."""
         with ThreadPoolExecutor(min(len(names), _AT_ONCE), thread_name_prefix="spares") as threads:
             made = [name for name in threads.map(lambda name: self._make_one(disk_id, name), names) if name]
         with self._changing:
@@ -219,7 +221,7 @@ class Spares:
         return bool(self._ready.get(disk_id))
 
     def take(self, disk_id: str, disk: Path) -> bool:
-        """Whether a spare copy of this kept disk is now at `disk`."""
+        """Moves a spare copy of this kept disk to `disk`, if there is one; says whether it did."""
         with self._changing:
             ready = self._ready.get(disk_id)
             name = ready.pop() if ready else None
@@ -233,7 +235,7 @@ class Spares:
         return True
 
     def discard(self, disk_id: str, names: list[str]) -> None:
-        """Remove those of them that nobody took."""
+        """Removes the copies that nobody used."""
         with self._changing:
             ready = self._ready.pop(disk_id, [])
             left = set(names) & set(ready)
@@ -257,15 +259,15 @@ class Counting:
         self._heritages = heritages
 
     def kept_mb(self) -> int:
-        """Of everybody who is gone."""
+        """Returns the space that is left of disks that are gone."""
         return -(-sum(self._pool.charged(owner.number) for owner in self._ownerless()) // MB)
 
     def left_behind_mb(self, sandbox_id: str) -> int:
-        """At most what others would go on holding of this disk if it went."""
+        """Returns at most what others would still hold of this disk if it was removed."""
         return -(-self._pool.usage(sandbox_id).used_bytes // MB)
 
     def inherited(self, sandbox_id: str) -> tuple[Owner, ...]:
-        """Whose the content of a disk is now: its own, and of those it descends from."""
+        """Returns the owners of a disk's content: its own number, and those of the disks it descends from."""
         if not self._copies.are_instant:
             return ()
         older = self._heritages.known.get(sandbox_id)
@@ -276,7 +278,9 @@ class Counting:
         return sum(self._pool.charged(owner.number) for owner in owners)
 
     def alone(self, heritage: Heritage) -> int:
-        """Freed if this one were dropped: its own, and what of the gone nobody else may hold."""
+        """Returns what would be freed if this disk was dropped: its own, and what only it holds of disks
+        that are gone.
+        """
         if not self._copies.are_instant:
             return heritage.bytes or 0
         alone = (o for o in heritage.owners if not self._heritages.is_held_by_others(o, heritage))

@@ -1,4 +1,4 @@
-"""Taking, restoring and dropping kept disks, and counting the space that is left to nobody but them.
+"""Makes, restores and drops kept disks, and counts the space that only they hold.
 
 `Shaping` makes kept disks that no sandbox wrote: copies of others, changed or not, and ones filled from
 nothing. Each is prepared as a writable disk beside the others, and what is kept is a read-only snapshot of
@@ -53,7 +53,7 @@ class Keeping:
         self._renewals.pop(disk_id, None)
 
     async def check(self, disk_id: str, *, suspected: bool = False) -> Heritage:
-        """`suspected`: only that there is one."""
+        """Checks that a kept disk is there and unchanged; with `suspected`, only that it is there."""
         heritage = self._dependencies.heritages.find_kept(disk_id) if self._spares.has(disk_id) else None
         if heritage is not None:
             # Who takes a copy made ahead needs no look of its own: it was checked before it was copied.
@@ -70,7 +70,9 @@ class Keeping:
 
     @asynccontextmanager
     async def ahead(self, disk_id: str, count: int) -> AsyncIterator[None]:
-        """Within it, so many sandboxes may begin as copies of this one without a wait of their own."""
+        """Prepares so many copies of this disk, so that sandboxes made while inside do not wait for
+        theirs.
+        """
         dependencies = self._dependencies
         await self.check(disk_id)
         if not dependencies.copies.are_instant:
@@ -84,7 +86,7 @@ class Keeping:
             await in_thread(dependencies.threads, self._spares.discard, disk_id, names)
 
     def births_now(self, order: Order, heritage: Heritage) -> DiskBirths:
-        """What the launcher is to make for a sandbox that begins as a copy. Blocks."""
+        """Returns what the launcher has to make for a sandbox that begins as a copy. Blocks."""
         dependencies = self._dependencies
         dependencies.heritages.write(Heritage(id=order.sandbox_id, owners=heritage.owners))
         if not dependencies.copies.are_instant:
@@ -100,7 +102,9 @@ class Keeping:
         return acts + renewal.births(disk, self._renewal_of(heritage), order.hostname)
 
     async def replace_disk(self, box: Box, disk_id: str) -> Box:
-        """The sandbox, stopped, on a copy of the kept disk. Refused before anything of it is touched."""
+        """Replaces the disk of a stopped sandbox by a copy of the kept one. Refuses before anything of it
+        is touched.
+        """
         dependencies = self._dependencies
         heritage = await self.check(disk_id)
         dependencies.image_path(heritage.image)
@@ -221,7 +225,7 @@ class Keeping:
 
 @contextmanager
 def _gone_is_not_found(disk_id: str) -> Iterator[None]:
-    """It may be dropped while it is looked at."""
+    """Raises NotFound for a disk that is dropped while it is read."""
     try:
         yield
     except FileNotFoundError:
@@ -270,7 +274,7 @@ class Shaping:
         *,
         promise_mb: int,
     ) -> KeptDisk:
-        """What it may take is promised meanwhile; afterwards what it took."""
+        """Makes a kept disk. The space it may take is promised meanwhile; afterwards what it took."""
         dependencies = self._dependencies
         meanwhile = Resources(vcpus=0.0, memory_mb=0, disk_mb=promise_mb, pids=0)
         wanted = dependencies.promised.with_disk(meanwhile)

@@ -1,4 +1,4 @@
-"""What is known of each kept disk, and of each sandbox whose disk began as a copy: `kept/<id>.json`.
+"""Records each kept disk, and each sandbox whose disk began as a copy: `kept/<id>.json`.
 
 Space is counted for whoever wrote it first. When a sandbox is gone, what others still hold of its disk stays,
 under the number its disk had. The `owners` of a disk are the numbers under which it may hold something.
@@ -64,14 +64,14 @@ class HeritageFolder:
                 self._know(found)
 
     def write(self, heritage: Heritage) -> None:
-        """Whole or not at all."""
+        """Writes a record, whole or not at all."""
         fresh = self._path / f".{heritage.id}"
         fresh.write_text(json.dumps(asdict(heritage)))
         os.rename(fresh, self._path / f"{heritage.id}.json")
         self._know(heritage)
 
     def amend(self, heritage: Heritage) -> bool:
-        """Write more of one that is known. False: it was removed meanwhile, and stays so."""
+        """Adds to a record. Returns False if it was removed meanwhile, and leaves it so."""
         with self._amending:
             if heritage.id not in self.known:
                 return False
@@ -85,7 +85,7 @@ class HeritageFolder:
                 os.unlink(self._path / f"{id_}.json")
 
     def is_shared(self, sandbox_id: str) -> bool:
-        """Whether its disk began as a copy, or others may hold something of it."""
+        """Says whether its disk began as a copy, or others may hold something of it."""
         return sandbox_id in self.known or self._holders[sandbox_id] > 0
 
     def owners(self) -> list[Owner]:
@@ -127,7 +127,7 @@ class HeritageFolder:
                 del self._holders[whom]
 
     def _sweep(self) -> None:
-        """Remove what a killed server was writing."""
+        """Removes what a killed server was writing."""
         for name in os.listdir(self._path):
             if name.startswith("."):
                 os.unlink(self._path / name)
@@ -139,7 +139,7 @@ class HeritageFolder:
                 yield id_
 
     def _read(self, id_: str) -> Heritage | None:
-        """Words of a newer server are passed over, as in `Box`."""
+        """Reads a record. Fields of a newer server are ignored, as in `Box`."""
         try:
             raw = json.loads((self._path / f"{id_}.json").read_bytes())
             known = {name: raw[name] for name in _FIELDS if name in raw}

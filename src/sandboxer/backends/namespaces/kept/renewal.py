@@ -1,4 +1,4 @@
-"""What a copy must not share with the disk it came from: machine id, host name, ssh host keys, seeds.
+"""Renews what a copy must not share with its origin: machine id, host name, ssh host keys, seeds.
 
 The kept disk was a tenant's: nothing of its names and contents is trusted, no link in it is followed. What is
 written, and where nothing may be followed either, is the launcher's business (`acts.c`).
@@ -31,7 +31,7 @@ _MAX_HOST_KEYS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """Found once: a kept disk does not change."""
+    """Lists what is to be renewed. Found once: a kept disk does not change."""
 
     # Where a machine id is beside the usual place, the tenant's lines of /etc/hosts, names in /etc/ssh.
     machine_ids: tuple[str, ...]
@@ -42,7 +42,7 @@ class Renewal:
 
 
 def look_for(disk: Path) -> Renewal:
-    """What there is to renew in this kept disk. Blocks."""
+    """Finds what is to be renewed in this kept disk. Blocks."""
     upper = os.open(disk / "upper", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         names = sorted(_listed(upper, "etc/ssh"))[:_MAX_HOST_KEYS]
@@ -61,7 +61,7 @@ def look_for(disk: Path) -> Renewal:
 
 
 def births(disk: Path, renewal: Renewal, hostname: str) -> DiskBirths:
-    """What the launcher does to the copy at `disk`. New keys are made here: call it in a thread."""
+    """Returns what the launcher has to do to the copy at `disk`. Makes new keys: call it in a thread."""
     ours, theirs = str(disk), f"{disk}/./upper"
     acts: DiskBirths = [("folder", f"{ours}/upper/etc", None)]
     machine_id = secrets.token_hex(16) + "\n"
@@ -92,7 +92,7 @@ def _new_host_key(name: str, hostname: str) -> tuple[str, str]:
 
 
 def _kept_lines(hosts: bytes) -> str:
-    """The tenant's own lines: what every sandbox has is written anew."""
+    """Returns the tenant's own lines; those that every sandbox has are written anew."""
     text = hosts.decode("utf-8", "replace").replace("\0", "")
     lines = [line for line in text.splitlines() if line.split()[:1] not in ([], ["127.0.1.1"])]
     usual = {line for line in HOSTS.splitlines() if "{" not in line}
@@ -101,7 +101,7 @@ def _kept_lines(hosts: bytes) -> str:
 
 @contextlib.contextmanager
 def _folder(root: int, path: str) -> Iterator[int | None]:
-    """None where there is no such folder, or a link is on the way."""
+    """Opens a folder; None if there is none, or a link is on the way."""
     fd = os.dup(root)
     try:
         for part in filter(None, path.split("/")):
