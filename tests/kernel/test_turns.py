@@ -51,6 +51,24 @@ def test_a_share_is_one_among_all_who_are_there(others: int) -> None:
     assert worked <= 10.0 * others / (others + 1) * 1.1 + 0.1
 
 
+@pytest.mark.parametrize("others", [1, 10, 100])
+def test_a_crowd_that_hardly_asks_leaves_the_loop_to_who_works(others: int) -> None:
+    """A hundred addresses, each with one small request a second, had it all but two hundredths."""
+    turns, worked, now = Turns(), 0.0, 0.0
+    asks = [(number / others, number) for number in range(others)]
+    while now < 20.0:
+        while asks[0][0] <= now:
+            at, number = heapq.heappop(asks)
+            turns.note(f"stranger {number}", now)
+            turns.spend(f"stranger {number}", 0.001, now)
+            heapq.heappush(asks, (at + 1.0, number))
+        turns.note("busy", now)
+        worked += SLICE_S
+        now += SLICE_S
+        now += turns.spend("busy", SLICE_S, now)
+    assert worked >= 20.0 * (0.5 - others * 0.001) * 0.9
+
+
 async def test_a_crowd_that_waits_does_not_begin_all_at_once() -> None:
     turns = Turns(TurnBounds(share=0.5, stretch_s=0.01))
     turns.note("another", time.monotonic())
@@ -91,7 +109,9 @@ def test_who_came_once_is_forgotten() -> None:
     turns = Turns()
     for second in range(5000):
         turns.note(f"address {second}", second * 2.0)
+        turns.spend(f"address {second}", 0.001, second * 2.0)
     assert len(turns._asked_at) <= 1001
+    assert len(turns._recent) <= 1100
 
 
 def test_a_stretch_goes_by_without_waiting() -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import sys
 import time
@@ -44,6 +45,8 @@ _BEGINNING_S = 0.0005
 _RECOUNT_S = 0.1
 # Accounts and addresses; above it those are forgotten that are not there any more.
 _MOST_REMEMBERED = 1000
+# Too little of the loop to be remembered.
+_FADED_S = 1e-6
 # As `nice` counts.
 FIRST, LAST = -10, 10
 # How long a thread that computes keeps the interpreter when the loop wants it: Python's own 5 ms would be
@@ -91,13 +94,27 @@ class _Timed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBounds:
     # Of the loop's time, for one account, while another account asks for something too; among more it is
-    # one part for each of them.
+    # one part for each of them, or what those leave of this.
     share: float = 0.5
     # What it may take at a stretch before it waits.
     stretch_s: float = 0.05
     # For how long an account counts as there after its last request.
     there_s: float = 1.0
     longest_wait_s: float = 1.0
+
+
+@dataclass(slots=True)
+class _Recent:
+    """Keeps the seconds of the loop that were had lately; they fade, to a third in the time given."""
+
+    seconds: float = 0.0
+    at: float = 0.0
+
+    def left(self, now: float, fades_s: float) -> float:
+        return self.seconds * math.exp(min(0.0, self.at - now) / fades_s)
+
+    def add(self, seconds: float, now: float, fades_s: float) -> None:
+        self.seconds, self.at = self.left(now, fades_s) + seconds, max(now, self.at)
 
 
 class LocalAllowances:
@@ -224,6 +241,9 @@ class Turns:
     _asked_at: dict[str, float] = field(default_factory=dict)
     _count: int = 0
     _counted_at: float = float("-inf")
+    # What all together, and each account, have had lately.
+    _all: _Recent = field(default_factory=_Recent)
+    _recent: dict[str, _Recent] = field(default_factory=dict)
 
     def note(self, account: str, now: float) -> None:
         """Notes that the account has asked for something."""
@@ -239,25 +259,38 @@ class Turns:
 
     def spend(self, account: str, seconds: float, now: float) -> float:
         """Charges so much loop time to the account. Returns how long it should wait before it gets more."""
+        if seconds:
+            self._all.add(seconds, now, self.bounds.there_s)
+            self._recent.setdefault(account, _Recent()).add(seconds, now, self.bounds.there_s)
         until = self._spread_until
         if len(until) > _MOST_REMEMBERED:
             self._spread_until = until = {one: at for one, at in until.items() if at > now}
         if self.is_alone(account, now):
             until.pop(account, None)
             return 0.0
-        share = self._share(now)
+        share = self._share(account, now)
         until[account] = spread = max(now, until.get(account, now)) + seconds / share
         return min(max(0.0, spread - now - self.bounds.stretch_s / share), self.bounds.longest_wait_s)
 
-    def _share(self, now: float) -> float:
+    def _share(self, account: str, now: float) -> float:
+        """Returns one part for each who is there, or more if those others leave the loop idle. Otherwise a
+        crowd that asks for next to nothing, each once a second, would keep from others what it does not use.
+        """
         if now - self._counted_at > _RECOUNT_S:
             self._count_again(now)
-        return min(self.bounds.share, 1 / max(1, self._count))
+        fades_s, mine = self.bounds.there_s, self._recent.get(account)
+        others = self._all.left(now, fades_s) - (0.0 if mine is None else mine.left(now, fades_s))
+        part = min(self.bounds.share, 1 / max(1, self._count))
+        return max(part, self.bounds.share - max(0.0, others) / fades_s)
 
     def _count_again(self, now: float) -> None:
         since = now - self.bounds.there_s
         self._asked_at = {account: at for account, at in self._asked_at.items() if at >= since}
         self._count, self._counted_at = len(self._asked_at), now
+        if len(self._recent) > _MOST_REMEMBERED:
+            fades_s = self.bounds.there_s
+            kept = {name: one for name, one in self._recent.items() if one.left(now, fades_s) > _FADED_S}
+            self._recent = kept
 
     async def admit(self, account: str) -> None:
         """Lets a request of this account begin: at once, unless the account has had more than its share."""
