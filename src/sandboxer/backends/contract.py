@@ -8,7 +8,7 @@ a crash of the server at any instruction. All resources it makes are named after
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -434,6 +434,24 @@ class Spares(Protocol):
 
     async def give_away(self, sandbox_id: str) -> None:
         """Records that a spare sandbox belongs to somebody from now on. Repeating it is harmless."""
+
+
+@runtime_checkable
+class GivesWay(Protocol):
+    """It can let sandboxes come last on the processor: they run when nobody else of this host wants it."""
+
+    async def processor_s_of_all(self) -> float:
+        """Seconds that all its sandboxes together have had of the processor; one look, however many."""
+
+    async def processor_s(self) -> Mapping[str, float]:
+        """The same for each that runs, by id."""
+
+    async def give_way(self, sandbox_ids: Collection[str]) -> None:
+        """These come last from now on, and no others. Those that are gone are left out.
+
+        Whoever comes last when this backend is closed, or when a server that crashed is started again, is
+        not remembered: the next call says who does.
+        """
 
 
 @runtime_checkable

@@ -143,6 +143,7 @@ class AccountQueues:
     _threads: ThreadPoolExecutor | None = None
     _waiting: OrderedDict[str, deque[_Piece]] = field(default_factory=OrderedDict)
     _busy: set[str] = field(default_factory=set)
+    _worked_s: dict[str, float] = field(default_factory=dict)
 
     async def run(self, account: str, act: Callable[[], T]) -> T:
         """Runs `act` in a thread when it is this account's turn. Raises OverBudget."""
@@ -163,6 +164,11 @@ class AccountQueues:
             # Nobody wants it any more: it is not begun, if it was not.
             if piece in queue:
                 queue.remove(piece)
+
+    def worked_s(self) -> dict[str, float]:
+        """What the threads have done for each account since this was last asked."""
+        worked, self._worked_s = self._worked_s, {}
+        return worked
 
     def close(self) -> None:
         if self._threads is not None:
@@ -203,6 +209,9 @@ class AccountQueues:
         if not ended.cancelled():
             timed = ended.result()
             self._seconds().spend(account, timed.seconds, time.monotonic())
+            if len(self._worked_s) > _MOST_REMEMBERED:
+                self._worked_s.clear()  # nobody asks
+            self._worked_s[account] = self._worked_s.get(account, 0.0) + timed.seconds
             if not piece.done.done():
                 if timed.error is None:
                     piece.done.set_result(timed.value)

@@ -80,6 +80,14 @@ class Settings(
     overcommit_pids: Annotated[
         float, Field(gt=0, le=1000, description="How many times over the host's process ids may be promised.")
     ] = 8.0
+    heavy_gives_way: Annotated[
+        bool,
+        Field(
+            description="Sandboxes of accounts that take most of the processor run when no other sandbox"
+            " wants it, while other accounts have sandboxes that run (kernels since 5.15; before, they weigh"
+            " least)."
+        ),
+    ] = True
     uid_base: Annotated[
         int,
         Field(

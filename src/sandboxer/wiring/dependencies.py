@@ -30,6 +30,7 @@ from sandboxer.artifacts.images import list_images
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.backends.contract import GivesWay
 from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
 from sandboxer.identity.genesis.gate import GenesisGate
 from sandboxer.identity.genesis.registry import HttpRegistry
@@ -39,7 +40,7 @@ from sandboxer.kernel.addresses import DialJudge
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.tasks import TaskOwner, own_tasks
 from sandboxer.money.heartbeat import Timekeeper
 from sandboxer.money.holds import set_policy
 from sandboxer.money.reconciler import BucketTimer
@@ -57,6 +58,7 @@ from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.loops.credit import CreditLoop
 from sandboxer.sandboxes.loops.delegation import DelegationEnds
+from sandboxer.sandboxes.loops.precedence import PrecedenceLoop
 from sandboxer.sandboxes.loops.timer import record_metrics
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
@@ -109,6 +111,7 @@ async def open_sandboxes(
     metrics: Metrics,
     keys: Keys,
     payments: Payments,
+    budget: Budget,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     charging, clock, profiles = None, timekeeper.clock, load_profiles(settings.profiles_dir)
     storage = settings.storage_policy
@@ -148,6 +151,7 @@ async def open_sandboxes(
         try:
             async with own_tasks() as loops:
                 start_loops(dependencies, loops)
+                _start_precedence(settings, dependencies, store, budget, loops)
                 loops.start(timekeeper.run(), name="the server's time")
                 loops.start(DelegationEnds(dependencies, store, keys).run(), name="ends of delegated keys")
                 if charging is not None:
@@ -167,6 +171,17 @@ async def open_sandboxes(
                 yield sandboxes, work
         finally:
             await dependencies.warm.drain()
+
+
+def _start_precedence(
+    settings: Settings, dependencies: SandboxDependencies, store: Store, budget: Budget, loops: TaskOwner
+) -> None:
+    for name, backend in dependencies.backends.items():
+        if isinstance(backend, GivesWay):
+            loop = PrecedenceLoop(
+                dependencies.repository, store, backend, budget.queues, is_on=settings.heavy_gives_way
+            )
+            loops.start(loop.run(), name=f"who comes last on the processor of {name}")
 
 
 def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -42,6 +42,7 @@ from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.kernel_objects import ObjectWatch
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import MB, open_pool
+from sandboxer.backends.namespaces.precedence import Precedence
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
@@ -72,6 +73,7 @@ class NamespacesBackend:
         self._volumes = VolumeKeeping(dependencies, self._keeping)
         self._making = Making(dependencies, self._ending, self._keeping)
         self._holdings = Holdings(dependencies)
+        self._precedence = Precedence(dependencies)
         self._guests: dict[str, NamespacesGuest] = {}
 
     @property
@@ -128,6 +130,15 @@ class NamespacesBackend:
     async def give_away(self, sandbox_id: str) -> None:
         async with self.dependencies.one_at_a_time(sandbox_id):
             await in_thread(self.dependencies.threads, self._holdings.give_away, sandbox_id)
+
+    async def processor_s_of_all(self) -> float:
+        return await in_thread(self.dependencies.threads, self._precedence.of_all)
+
+    async def processor_s(self) -> Mapping[str, float]:
+        return await in_thread(self.dependencies.threads, self._precedence.of_each)
+
+    async def give_way(self, sandbox_ids: Collection[str]) -> None:
+        await in_thread(self.dependencies.threads, self._precedence.give_way, sandbox_ids)
 
     async def strays(self) -> Mapping[str, str]:
         return await in_thread(self.dependencies.threads, self._holdings.strays)
@@ -252,6 +263,8 @@ class NamespacesBackend:
             await to_the_end(resize_box(self.dependencies, self._box(handle.sandbox_id), resources))
 
     async def close(self) -> None:
+        # Nobody decides it any more.
+        await self.give_way(())
         self.dependencies.deaths.close()
         await self.dependencies.launcher.close()
 

@@ -35,6 +35,8 @@ V2_WEIGHT, V2_HEAVIEST = 100, 10_000
 V1_SHARES, V1_HEAVIEST = 1024, 262_144
 # Of v1: all that TCP and UDP sockets of a sandbox may hold.
 SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes"
+# Of both: everything in it runs when nothing else beside it wants to.
+IDLE = "cpu.idle"
 # The supervisor and its workers are counted with the tenant's processes.
 SPARE_PIDS = 16
 CONTROLLERS = ("memory", "cpu", "pids")
@@ -190,6 +192,9 @@ class Cgroups:
         if "memory" in self.hierarchies.v2 and anon > resources.memory_mb * MB:
             # v2 would take the limit and kill.
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        if self.is_last(sandbox_id):
+            # A weight cannot be set meanwhile; who decides that it comes last says so again.
+            self.set_last(sandbox_id, False, resources.vcpus)
         for name, root in self._limits.items():
             values = list(self._values(name, resources))
             try:
@@ -199,6 +204,27 @@ class Cgroups:
                 # Memory alone may not be more than memory and swap: upwards the other goes first.
                 for file, value in reversed(values):
                     _write(f"{root}/{sandbox_id}/{file}", value)
+
+    def set_last(self, sandbox_id: str, is_last: bool, vcpus: float) -> None:
+        """Whether it runs only when nobody else wants the processor. Raises OSError when it is gone.
+
+        A light weight would not do: however light, what runs keeps the processor for a slice of the
+        scheduler's before who wakes up gets it. What is idle is interrupted at once.
+        """
+        folder = f"{self._limits['cpu']}/{sandbox_id}"
+        has_idle = os.path.exists(f"{folder}/{IDLE}")
+        if has_idle:
+            _write(f"{folder}/{IDLE}", str(int(is_last)))
+        if not (has_idle and is_last):
+            # Whatever was idle has forgotten its weight; before 5.15 the weight is all there is.
+            file, value = self._weight(0 if is_last else vcpus)
+            _write(f"{folder}/{file}", value)
+
+    def is_last(self, sandbox_id: str) -> bool:
+        try:
+            return _read(f"{self._limits.get('cpu')}/{sandbox_id}/{IDLE}").strip() == "1"
+        except OSError:
+            return False
 
     def kill(self, sandbox_id: str) -> None:
         """Kills everything in a sandbox, frozen or not. Gone already is success."""
@@ -311,11 +337,16 @@ class Cgroups:
             object_kills=self.object_kills[sandbox_id],
         )
 
+    def processor_s(self, sandbox_id: str | None = None) -> float:
+        """Of one sandbox, or of all."""
+        folder = self._unified if sandbox_id is None else f"{self._unified}/{sandbox_id}"
+        return _pairs(f"{folder}/cpu.stat").get("usage_usec", 0) / 1e6
+
     def counted(self, sandbox_id: str) -> Counted:
-        stat = _pairs(f"{self._unified}/{sandbox_id}/cpu.stat")
         memory = self._number("memory", sandbox_id, "memory.current", "memory.usage_in_bytes")
         processes = self._number("pids", sandbox_id, "pids.current", "pids.current")
-        return Counted(cpu_s=stat.get("usage_usec", 0) / 1e6, memory_bytes=memory, processes=processes)
+        cpu_s = self.processor_s(sandbox_id)
+        return Counted(cpu_s=cpu_s, memory_bytes=memory, processes=processes)
 
     def _event(self, controller: str, sandbox_id: str, v2: str, v1: str, key: str) -> int:
         root = self._limits.get(controller)
