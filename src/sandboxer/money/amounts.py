@@ -1,7 +1,7 @@
 """Amounts of money are integers within bounds; `float` never touches money.
 
-Buckets hold sats, and rates are msats per second. Time is counted in microseconds, so what a
-meter owes is a whole number of nanosats (1 msat/s for 1 µs is 10⁻⁹ sat): no rounding before a whole sat.
+Buckets hold sats, and rates are msats per second. Time is counted in microseconds, so what a meter owes is a
+whole number of nanosats (1 msat/s for 1 µs is 10⁻⁹ sat): no rounding before a whole sat.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def spend(
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
     Sats that are not yet confirmed or are in doubt cannot be given away, and neither can the deposit for what
-    is kept on disks. Raises InsufficientCredit.
-    If `to` is another bucket, call `settle_account` for its owner afterwards.
+    is kept on disks. Raises InsufficientCredit. If `to` is another bucket, call `settle_account` for its
+    owner afterwards.
     """
     checked_amount(amount)
     bucket = settle_account(conn, owner, now=now)

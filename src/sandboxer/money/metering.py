@@ -5,8 +5,8 @@ the bucket's flow, and charges the whole sats owed by then.
 
 `at` is when the change happened, if that is not `now`: a sandbox found dead ends when it was last seen alive,
 and what was charged for the time after is given back. It is never before the present rate began, nor after
-the moment up to which its bucket is charged.
-`step` (the record's version) makes a late retry harmless: a step not newer than the last one changes nothing.
+the moment up to which its bucket is charged. `step` (the record's version) makes a late retry harmless: a
+step not newer than the last one changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one door by which outside money enters a bucket, for good or for the time being.
+"""Outside money is credited to buckets here, finally or until it is confirmed.
 
     final:    external ──> bucket                                  reversed: bucket, then debt ──> external
     pending:  unconfirmed:<account> ──> bucket                     usable for meters, not to be given away
@@ -38,14 +38,14 @@ REVERSAL = "reversal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What a payment that is seen but not final gave: so much now, the rest when it is confirmed."""
+    """What a payment that is not final yet gave: so much now, and the rest when it is confirmed."""
 
     granted: Sats
     withheld: Sats
 
 
 def external(source: str) -> str:
-    """The world outside, by the way the money came: x402, invoice, gift_card."""
+    """Name the ledger account for outside money, by the way it came: x402, invoice, gift_card."""
     return f"external:{source}"
 
 
@@ -59,7 +59,10 @@ def credit_final(
     now: datetime,
     reason: str = "paid",
 ) -> bool:
-    """Credit what cannot be taken back; a debt is paid first. The same id credits once: False then."""
+    """Credit a payment that is final; a debt is paid first.
+
+    The same id credits once, and returns False then.
+    """
     is_new = find_transfer(conn, id) is None
     _open(conn, account, source, now)
     credit(
@@ -85,27 +88,27 @@ def reverse_final(
     now: datetime,
     source: str = "invoice",
 ) -> bool:
-    """A payment went back on its chain after it was credited; what was spent meanwhile becomes debt."""
+    """Take back a credited payment that its chain undid; what was spent meanwhile becomes a debt."""
     _open(conn, account, source, now)
     return _take_back(conn, account, sats, to=external(source), id=id, reason=reason, now=now)
 
 
 def freeze(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
-    """A final payment is in doubt: what runs on it goes on, but nothing new may be bought with it."""
+    """Freeze a final payment that is in doubt: what runs on it goes on, but it buys nothing new."""
     _open(conn, account, source, now)
     open_account(conn, id=frozen_id(account), kind=AccountKind.EXTERNAL, now=now)
     return _between(conn, frozen_id(account), external(source), sats, id, "frozen", "in doubt", now)
 
 
 def thaw(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
-    """It was there all the time."""
+    """Release a frozen payment, because it was found again."""
     return _between(conn, external(source), frozen_id(account), sats, id, "thawed", "found again", now)
 
 
 def reverse_frozen(
     conn: Connection, account: str, sats: Sats, *, id: str, reason: str, now: datetime
 ) -> bool:
-    """A payment in doubt is gone; what was spent of it becomes debt."""
+    """Take back a frozen payment that is gone; what was spent of it becomes a debt."""
     return _take_back(conn, account, sats, to=frozen_id(account), id=id, reason=reason, now=now)
 
 
@@ -119,9 +122,9 @@ def pending_begin(
     source: str,
     now: datetime,
 ) -> Pending:
-    """A payment was seen and is not final: it buys meter time, up to what the payer may still have pending.
+    """Credit a payment that was seen but is not final, up to what the payer may still have pending.
 
-    It is a receipt too: an account in grace gets its window anew. The same payment begins once.
+    It counts as a receipt too: the window of an account in grace starts again. The same payment begins once.
     """
     checked_amount(sats, field="sats")
     _open(conn, account, source, now)
@@ -153,9 +156,9 @@ def pending_confirm(
     source: str,
     now: datetime,
 ) -> bool:
-    """Final, all of it: also right if nothing was pending. False: it was confirmed before.
+    """Make a payment final, also if nothing of it was pending. Returns False if it was confirmed before.
 
-    One payment is confirmed or fails; the caller's state table sees to that.
+    A payment is either confirmed or fails; the caller's state table ensures that.
     """
     _open(conn, account, source, now)
     granted = granted_to(conn, payment_id)
@@ -191,7 +194,7 @@ def pending_fail(
     reason: str,
     now: datetime,
 ) -> bool:
-    """The payment will never come: what it gave is taken back, what was used of it is a debt."""
+    """Take back what a payment gave that will never come; what was used of it becomes a debt."""
     granted = granted_to(conn, payment_id)
     if not granted:
         return False
@@ -207,13 +210,13 @@ def pending_fail(
 
 
 def granted_to(conn: Connection, payment_id: str) -> Sats:
-    """What a pending payment gave when it was seen."""
+    """Return what a pending payment gave when it was seen."""
     known = find_transfer(conn, _pending_transfer(payment_id))
     return 0 if known is None else known.amount
 
 
 def account_for_wallet(conn: Connection, wallet: Wallet, *, now: datetime) -> Account:
-    """The account of a wallet that proved itself by paying; opened if it is new.
+    """Return the account of a wallet that proved itself by paying; it is opened if it is new.
 
     Raises Unauthenticated for a wallet that was revoked.
     """
@@ -222,7 +225,10 @@ def account_for_wallet(conn: Connection, wallet: Wallet, *, now: datetime) -> Ac
 
 
 def account_to_pay(conn: Connection, public_id: str, *, now: datetime) -> Account:
-    """Whom anybody may pay for. Raises NotFound; a closed account takes nothing, nor one that may not act."""
+    """Return an account that anybody may pay for.
+
+    Raises NotFound if it is closed, Forbidden if it may not act.
+    """
     found = records.find_public(conn, public_id)
     if found is None or found.status is Status.CLOSED:
         raise NotFound(what="account", id=public_id)
@@ -257,7 +263,7 @@ def _take_back(
     reason: str,
     now: datetime,
 ) -> bool:
-    """From what is there first, the rest as debt. False: it was taken back before."""
+    """Take sats from what is there first, and the rest as a debt. False: it was taken back before."""
     checked_amount(sats, field="sats")
     if find_transfer(conn, id) is not None or find_transfer(conn, f"{id}:debt") is not None:
         settle_account(conn, account, now=now)
@@ -274,7 +280,7 @@ def _take_back(
             )
             post_transfer(conn, taken)
     owed = sats - there
-    # What ran on money that went back was not paid: it has earned no grace, until its debt is paid.
+    # Use that was paid with money that went back earns no grace until its debt is paid.
     after = replace(
         bucket, posted=bucket.posted - there, debt=bucket.debt + owed, collected=bucket.collected - owed
     )

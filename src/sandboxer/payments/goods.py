@@ -39,14 +39,14 @@ class Goods(Protocol):
     needs_account: bool
 
     def deliver(self, conn: Connection, invoice: Invoice, *, now: datetime) -> Mapping[str, Any]:
-        """Hand it over. What is returned is kept as `invoice.granted`, as JSON."""
+        """Hand the goods over. The result is stored as `invoice.granted`, as JSON."""
 
     def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
-        """Take it back; `invoice.granted` says what was given."""
+        """Take the goods back; `invoice.granted` says what was given."""
 
 
 class CreditGoods:
-    """Nothing beside the credit itself."""
+    """The goods of an invoice that buys sats: the credit itself, and nothing else to hand over."""
 
     kind = Kind.SATS.value
     takes = INCOME
@@ -60,7 +60,7 @@ class CreditGoods:
 
 
 class TierMonths:
-    """A tier until a date. Time left of another tier is not lost: it counts by what it is worth."""
+    """The goods of an invoice that buys a tier. Time left of another tier is added at its worth."""
 
     kind = Kind.TIER.value
     takes = INCOME
@@ -99,7 +99,7 @@ class TierMonths:
 def entitled_until(
     tier: int | None, until: datetime | None, bought: int, months: int, *, now: datetime
 ) -> datetime:
-    """When a tier bought now ends, given what the account has."""
+    """Return when a tier bought now ends, given what the account has."""
     if tier is None or until is None or until <= now:
         return add_months(now, months)
     # Half of a month of tier 4 is a quarter of one of tier 8.
@@ -129,9 +129,9 @@ class Term:
 
 
 def term_after(tier: int | None, until: datetime | None, *, bought: int, months: int, now: datetime) -> Term:
-    """What one has after buying. Pure. The same tier goes on where it ends; a lower one is refused.
+    """Return the tier after a purchase. Pure. The same tier continues where it ends; a lower one is refused.
 
-    A higher one begins now, and what was left of the lower is added at its worth (tiers cost by the step).
+    A higher one starts now, and what was left of the lower one is added at its worth.
     """
     if tier is None or until is None or until <= now:
         return Term(tier=bought, until=add_months(now, months))
@@ -145,7 +145,7 @@ def term_after(tier: int | None, until: datetime | None, *, bought: int, months:
 
 
 def check_sale(account: Account, *, tier: int, months: int, now: datetime) -> Term:
-    """Raises what would refuse the sale, before anybody is asked for money."""
+    """Return the term after a sale. Raises what would refuse it, before anybody is asked for money."""
     return term_after(account.tier, account.entitled_until, bought=tier, months=months, now=now)
 
 
@@ -161,9 +161,9 @@ def record_sale(
     now: datetime,
     is_delivered: bool = False,
 ) -> Account | None:
-    """Income from outside, and the entitlement it buys. The same id sells once: None then.
+    """Record a sale: the income, and the entitlement it buys. The same id sells once, and returns None then.
 
-    `is_delivered`: the chain took this payment back and brought it again; its tier has stayed meanwhile.
+    `is_delivered` says that the chain took this payment back and brought it again; its tier stayed meanwhile.
     """
     open_platform_accounts(conn, now=now)
     open_account(conn, id=external(source), kind=AccountKind.EXTERNAL, now=now)
@@ -209,7 +209,7 @@ def sell(conn: Connection, payment: Payment, *, id: str, source: str, now: datet
 
 
 def take_back(conn: Connection, payment: Payment, *, id: str, source: str, now: datetime) -> None:
-    """The money went back on its chain; the tier stays while the payment is tried again."""
+    """Take back the income of a sale whose payment its chain undid; the tier stays for now."""
     post_transfer(
         conn,
         Transfer(
@@ -226,7 +226,7 @@ def take_back(conn: Connection, payment: Payment, *, id: str, source: str, now: 
 
 
 def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
-    """It never came back: the time that it bought ends, and none that was paid for otherwise."""
+    """End the time that a payment bought which never came; time that was paid otherwise stays."""
     account = accounts.load(conn, payment.account, lock=True)
     tier, until = account.tier, account.entitled_until
     if tier is None or until is None:
@@ -246,9 +246,9 @@ def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
 
 
 def key_for_payer(conn: Connection, keys: Keys, payment: Payment, *, now: datetime) -> NewKey | None:
-    """None: the account has or had a key, or the payer paid for somebody else's account.
+    """Make a key for the payer's own account, or return None if it has or had one, or is somebody else's.
 
-    Who revoked the last one asks for another by the front door (POST /v1/keys), where it must be confirmed.
+    Who revoked the last key asks for another by POST /v1/keys, where that must be confirmed.
     """
     wallet = payment.wallet
     own = select(wallets.c.account).where(wallets.c.address == wallet, wallets.c.revoked_at.is_(None))

@@ -1,12 +1,9 @@
-"""Refunds paid by a hot wallet, within caps, from the very outputs they return.
+"""A hot wallet pays refunds within caps, from the very outputs that they return.
 
-Takes queued refunds of one chain and sends them: sign, write down, broadcast, follow.
-
-Only one transaction is ever signed for an output. It is in the database before the network hears of it, so
-after a crash at any point the very same goes out again, and an output is spent once whoever spends it. What
-the wallet may not or cannot send stays in the queue for the operator, with the reason.
-
-The hot wallet, opened: a loop for each coin that has a cap.
+One loop per coin that has a cap takes queued refunds: it signs, records, broadcasts and follows them. Only
+one transaction is ever signed for an output. It is in the database before it is broadcast, so after a crash
+the very same one goes out again. What the wallet may not or cannot send stays in the queue for the operator,
+with the reason.
 """
 
 from __future__ import annotations
@@ -85,7 +82,7 @@ class HotWallet:
             leave()
 
     async def look(self) -> int:
-        """One step for every refund that is due. Returns how many are not finished."""
+        """Take one step for every refund that is due. Returns how many are not finished."""
         now = self._clock.now()
         found = await self._store.read(
             lambda conn: refunds.unfinished_refunds(conn, self._chain.code, since=now - FOLLOWED_FOR)
@@ -127,7 +124,7 @@ class HotWallet:
                     )
 
     async def _sign(self, refund: Refund) -> Refund:
-        """Signed, within the caps, and written down. Raises Forbidden above them."""
+        """Sign a refund within the caps and record it. Raises Forbidden above them."""
         before = await self._store.read(lambda conn: refunds.signed_before(conn, refund))
         prepared = await self._prepare(refund) if before is None else _prepared(before)
         now = self._clock.now()
@@ -208,7 +205,7 @@ class HotWallet:
             log.warning("refund %s waits: %s", refund.id, why)
 
     async def _hold_all(self, waiting: Sequence[Refund]) -> None:
-        """The node is down: said of each that it keeps waiting, and tried again at the next look."""
+        """Note on each refund that the node is down; it is tried again at the next look."""
         why, now = f"the {self._chain.code} node cannot be relied on right now", self._clock.now()
         ids = [refund.id for refund in waiting if refund.state in _WAITING and refund.held != why]
         if ids:
@@ -256,7 +253,7 @@ async def open_hot_wallet(
 
 
 def check_is_ours(wallet: AgentWallet, plan: ChainPlan) -> None:
-    """A wallet that does not own the invoices' addresses could never pay a refund. Monero's server knows."""
+    """Raise InvalidRequest if the wallet does not own the invoices' addresses and could pay no refund."""
     if plan.source is Source.WALLET_RPC or plan.xpub is None:
         return
     script = Script(plan.script) if plan.script else None
@@ -270,7 +267,7 @@ def check_is_ours(wallet: AgentWallet, plan: ChainPlan) -> None:
 
 
 def _open(plan: HotWalletPlan) -> AgentWallet:
-    """The caps of the settings are the ones that hold, and are kept in the file beside what was spent."""
+    """Open the wallet file, and write the caps of the settings into it."""
     wallet = open_wallet(plan.file, _password(plan.password_file))
     for code, cap in plan.caps.items():
         if wallet.caps.get(code) != cap:

@@ -1,9 +1,8 @@
-"""Is each way to be paid what the settings say it is? Asked at the start, and again while it is not, or each
-hour.
+"""Each payment rail is checked against the settings: at start, every hour, and more often while it is off.
 
-A node that is of another chain, a token that is another than configured, or a server that does not know the
-newest blocks would take money that nobody can count. The rail is off then, with a reason: not offered, not
-taken, and nothing is concluded from it. It is turned on without a restart once all is well.
+A node of another chain, a token other than configured, or a server that lacks the newest blocks would accept
+money that nobody can count. Such a rail is off, with a reason: it is not offered, no payment is accepted on
+it, and nothing is concluded from its answers. It is turned on again without a restart once all is well.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ Check = Callable[[], Awaitable[str | None]]
 
 
 class Standings:
-    """Which rails are off now, and why."""
+    """Knows which rails are off now, and why."""
 
     def __init__(self) -> None:
         self._off: dict[str, str] = {}
 
     def turn(self, rail: str, why_off: str | None) -> None:
-        """Off for this reason; None: on."""
+        """Turn a rail off for this reason, or on with None."""
         self._off.pop(rail, None)
         if why_off is not None:
             self._off[rail] = why_off

@@ -1,1 +1,1 @@
-"""Ears on the chains: adapters to nodes that tell which outputs reached which address, and how deep."""
+"""Adapters to the nodes of chains: they report which outputs reached which address, and how deep."""

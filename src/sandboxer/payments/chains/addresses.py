@@ -1,13 +1,9 @@
-"""Addresses of every coin we take: read, checked, made, and written as what a wallet scans.
+"""Addresses of every coin that is accepted: they are read, checked, made, and written as payment URIs.
 
-Addresses of the Bitcoin family: which bytes mark which coin and network, and the script behind a text.
-
-A coin sent to an address of another coin is lost, and several coins share prefixes on their test networks;
-so a text is always read for one network, never guessed.
-
-Monero's own base58 (blocks of eight bytes) and address bytes: enough to tell an address from a slip.
-
-What a paying wallet scans: BIP 21 for the Bitcoin family, Monero's own form.
+A coin sent to an address of another coin is lost, and several coins share prefixes on their test networks; so
+a text is always read for one network, never guessed. Of Monero's base58 (blocks of eight bytes) only so much
+is implemented as is needed to tell an address from a typing error. A payment URI is BIP 21 for the Bitcoin
+family, and Monero's own form.
 """
 
 from __future__ import annotations
@@ -114,7 +110,7 @@ def network_of(coin: str, name: str = MAINNET) -> Network:
 
 
 def script_of(address: str, network: Network) -> bytes:
-    """The output script that pays this address."""
+    """Return the output script that pays this address. Raises InvalidRequest."""
     script = _witness_script(address, network) or _hash_script(address, network)
     if script is None:
         raise InvalidRequest(field="address", why=f"not an address of {network.coin} {network.name}")
@@ -150,7 +146,7 @@ def _hash_script(address: str, network: Network) -> bytes | None:
 
 
 def address_of(script: bytes, network: Network) -> str | None:
-    """The address of an output script; None for scripts that have none on this network."""
+    """Return the address of an output script; None for scripts that have none on this network."""
     if len(script) == 25 and script.startswith(b"\x76\xa9\x14") and script.endswith(b"\x88\xac"):
         return str(base58.encode_check(bytes([network.p2pkh]) + script[3:23]))
     if len(script) == 23 and script.startswith(b"\xa9\x14") and script.endswith(b"\x87"):

@@ -1,4 +1,4 @@
-"""Which chains an operator listens to, read from one JSON setting, and opened.
+"""The chains that an operator watches are read from one JSON setting and opened here.
 
 Reading the setting is pure: files are opened by `open_chain` alone, the only place that reads node passwords.
 Secrets are never in the setting itself, which is printed by `sandboxer config`: only where they lie.
@@ -38,7 +38,7 @@ _FILES = ("password_file", "cookie_file")
 
 
 class Source(StrEnum):
-    """Who tells us about the chain; also the name of the field that holds its URL."""
+    """Which software reports about the chain; also the name of the setting that holds its URL."""
 
     RPC = "rpc"
     ESPLORA = "esplora"
@@ -55,7 +55,7 @@ _SOURCES_OF: Mapping[str, tuple[Source, ...]] = {
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """One chain as configured; `payments.chains.opening` turns it into an adapter."""
+    """One chain as configured; `open_chain` turns it into an adapter."""
 
     code: str
     source: Source
@@ -151,8 +151,10 @@ def _wrong(code: str, why: str) -> InvalidRequest:
 async def open_chains(
     plans: Sequence[ChainPlan], *, watched_for: timedelta = timedelta(0)
 ) -> AsyncIterator[Mapping[str, Chain]]:
-    """Adapters by code. Nothing is asked of the nodes yet: one that is down must not keep the rest from
-    starting. `watched_for`: how long after it was handed out an address may still be asked about."""
+    """Open the adapters of all chains, by code. The nodes are not asked anything yet.
+
+    `watched_for` says how long an address is watched after it was handed out.
+    """
     async with AsyncExitStack() as stack:
         chains: dict[str, Chain] = {}
         for plan in plans:
@@ -207,7 +209,7 @@ def _keys(plan: ChainPlan) -> bitcoin.AccountKey:
 
 
 def login_of(plan: ChainPlan) -> tuple[str, str]:
-    """User and password, read from where the plan says they lie."""
+    """Read user and password from the files that the plan names."""
     if plan.cookie_file:
         user, _, password = _secret(plan.cookie_file).partition(":")
         return user, password

@@ -1,12 +1,10 @@
-"""What the rest of the house may know of a chain. One small protocol, whatever node stands behind it.
+"""The contract of a chain: one small protocol, whatever node is behind it.
 
-An adapter believes nothing: an answer that cannot be true (deeper than the chain is high, to an address
-nobody asked for, a negative amount) is refused as `ChainUnavailable`, as if the node had not answered.
+An adapter trusts no answer: one that cannot be true (deeper than the chain is high, to an address nobody
+asked for, a negative amount) is refused as `ChainUnavailable`, as if the node had not answered.
 
-A chain that is believed only after its node was seen to be the right one.
-
-The proof is asked for before the first question, and again after every failure: whoever restarts a node may
-start another one at the same address.
+`CheckedChain` uses a chain only after its node proved to be the right one. It checks that before the first
+question and again after every failure, because another node may be started at the same address.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ SLOW = f"a look-up of one address took longer than {LOOKUP_LIMIT.total_seconds()
 
 @dataclass(frozen=True)
 class Deposit:
-    """One output to one of our addresses, as the chain shows it now; the next look may differ."""
+    """One output to one of our addresses as the chain shows it now; the next look may differ."""
 
     chain: str
     txid: str
@@ -41,7 +39,7 @@ class Deposit:
     confirmations: int  # 0: in the mempool
     block: str | None = None  # hash
     height: int | None = None
-    # Monero: False when the sender locked the output; such a deposit is never money.
+    # Monero: False when the sender locked the output; such a deposit never counts.
     unlocked: bool = True
     # The node knows that it can no longer confirm: another transaction spent its inputs.
     conflicted: bool = False
@@ -69,8 +67,9 @@ class Chain(Protocol):
         ...
 
     async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
-        """Every output to these addresses, mempool included. One that vanished (reorg, double spend) is
-        absent or `conflicted`; so an empty answer is no error, and each look replaces the one before."""
+        """Return every output to these addresses, mempool included. One that vanished (reorg, double spend)
+        is absent or `conflicted`, so an empty answer is no error, and each look replaces the one before.
+        """
         ...
 
     def check_address(self, text: str) -> None:
@@ -78,7 +77,7 @@ class Chain(Protocol):
         ...
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
-        """What a wallet scans."""
+        """Return the payment URI that a wallet scans."""
         ...
 
 
@@ -87,11 +86,11 @@ class Checkable(Protocol):
     """A chain whose node can be asked what it is. Both methods may raise `ChainUnavailable`."""
 
     async def why_wrong(self) -> str | None:
-        """Why nothing it says may be believed: another chain or network, or not synchronised."""
+        """Return why its answers may not be trusted: another chain or network, or not synchronised."""
         ...
 
     async def why_unready(self) -> str | None:
-        """Why no new address should be handed out: what we need is missing, or a look-up takes too long."""
+        """Return why no new address should be handed out: a part is missing, or a look-up takes too long."""
         ...
 
 
@@ -136,7 +135,7 @@ Answer = TypeVar("Answer")
 
 
 class CheckedChain:
-    """`Chain` around another; one that cannot be checked is believed as it is."""
+    """A `Chain` that checks another one before it uses it; one that cannot be checked is trusted as it is."""
 
     def __init__(self, chain: Chain) -> None:
         self.code = chain.code
@@ -145,7 +144,7 @@ class CheckedChain:
         self._is_proven = self._checkable is None
 
     async def check(self) -> str | None:
-        """Why it should not be offered; None: all is well. Raises ChainUnavailable."""
+        """Return why it should not be offered; None if all is well. Raises ChainUnavailable."""
         if self._checkable is None:
             return None
         if (why := await self._prove(self._checkable)) is not None:
@@ -195,7 +194,7 @@ class CheckedChain:
 
 
 def why_another(network: Network, genesis: str) -> str | None:
-    """The first block tells coins and networks apart, also where their addresses look the same."""
+    """Return why the node is of another chain: the first block tells coins and networks apart."""
     if genesis in network.genesis:
         return None
     return f"its node is not of {network.coin} {network.name}: its first block is {genesis[:16]}…"

@@ -1,8 +1,9 @@
-"""Core-style nodes (Bitcoin, Litecoin, Dogecoin) as a watch-only ear.
+"""Watches addresses through Core-style nodes (Bitcoin, Litecoin, Dogecoin).
 
-Every address we hand out is imported into a wallet of the node that holds no keys, labelled with itself; so
-one `listtransactions` per address tells all, spent or not, in the old dialect and the new. The node's word is
-checked against its own chain: block known, on the best branch, and no deeper than the tip allows.
+Every address that is handed out is imported into a wallet of the node that holds no keys, labelled with
+itself; so one `listtransactions` per address shows everything, spent or not, in the old dialect and the new.
+The answer is checked against the node's own chain: the block is known, on the best branch, and no deeper than
+the tip allows.
 """
 
 from __future__ import annotations
@@ -210,9 +211,9 @@ class CoreRpc:
         )
 
     async def _without_ghosts(self, deposits: list[Deposit]) -> list[Deposit]:
-        """Mark what waits for a block but is in no mempool: it was replaced or dropped.
+        """Mark deposits that wait for a block but are in no mempool: they were replaced or dropped.
 
-        A block may have come between the two questions, so the wallet is asked once more before we say so.
+        A block may have come between the two questions, so the wallet is asked once more first.
         """
         waiting = [each for each in deposits if each.confirmations == 0 and not each.conflicted]
         gone = await self._not_in_mempool([each.txid for each in waiting])
@@ -242,7 +243,7 @@ class CoreRpc:
         return checked
 
     async def _not_in_mempool(self, txids: Sequence[str]) -> set[str]:
-        """A wallet remembers what it saw; only the mempool tells whether it can still be mined."""
+        """Return those that are not in the mempool; a wallet also remembers what can no longer be mined."""
         unique = list(dict.fromkeys(txids))
         answers = await self._node.batch([("getmempoolentry", (txid,)) for txid in unique])
         gone = set()
@@ -254,7 +255,7 @@ class CoreRpc:
         return gone
 
     async def _heights(self, blocks: Sequence[str]) -> dict[str, int]:
-        """Heights of blocks, each confirmed twice: by its header and by the best chain's block there."""
+        """Return the heights of blocks, each checked twice: by its header and by the best chain."""
         unique = list(dict.fromkeys(blocks))
         headers = await self._node.batch([("getblockheader", (block,)) for block in unique])
         heights = {}

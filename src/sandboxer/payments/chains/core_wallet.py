@@ -78,7 +78,7 @@ class WatchWallet:
     # -- which addresses it knows --------------------------------------------------------------------------
 
     async def know_fresh(self, index: int) -> None:
-        """Before the address of this index is handed out. Cheap, unless the wallet was lost."""
+        """Watch the address of this index before it is handed out. Cheap, unless the wallet was lost."""
         keys = self._own_keys()
         await self._refuse_while_reading()
         mark, wanted = keys.address(MARK), keys.address(index)
@@ -90,13 +90,13 @@ class WatchWallet:
             await self._import(self._addresses(index, AHEAD), since=None)
 
     async def know_handed_out(self, addresses: Sequence[str]) -> None:
-        """Addresses that somebody may have paid: what the wallet does not know it reads the past of."""
+        """Watch addresses that somebody may have paid; the past of unknown ones is read from the chain."""
         await self._refuse_while_reading()
         if unknown := await self._unknown(addresses):
             await self._import(unknown, since=self._bounded_past())
 
     async def know_coins(self, addresses: Sequence[str]) -> None:
-        """Addresses whose coins are to be spent, however old they are."""
+        """Watch addresses whose coins are to be spent, however old these are."""
         await self._refuse_while_reading()
         if unknown := await self._unknown(addresses):
             try:
@@ -114,7 +114,10 @@ class WatchWallet:
         ]
 
     async def _make_whole(self, index: int, mark: str) -> None:
-        """A wallet without the mark is new. If addresses were handed out before, used ones may come next."""
+        """Complete a new wallet, which has no mark yet.
+
+        If addresses were handed out before, their past is read.
+        """
         is_first = index == 0 and self._birthday is None
         if not is_first and not await self._was_whole_before_marks(index):
             since = self._bounded_past() if self._birthday is None else self._birthday
@@ -125,7 +128,7 @@ class WatchWallet:
         self._regained.clear()
 
     async def _was_whole_before_marks(self, index: int) -> bool:
-        """Wallets of earlier versions have no mark, but know every address that was handed out."""
+        """Return whether this is a complete wallet from before there were marks."""
         keys = self._own_keys()
         return index > 0 and not await self._unknown((keys.address(0), keys.address(index - 1)))
 
@@ -149,7 +152,7 @@ class WatchWallet:
             self._unfinished.pop(address, None)
 
     async def _refuse_while_reading(self) -> None:
-        """What a wallet says while it still reads the past is not the whole truth."""
+        """Raise ChainUnavailable while the wallet reads the chain: its answers are incomplete then."""
         about = self._read.object(await self.ask("getwalletinfo"))
         # False, absent in old nodes (they answer nothing while they read), or how far it is.
         if isinstance(reading := about.get("scanning"), dict):
@@ -174,7 +177,7 @@ class WatchWallet:
         return self._keys
 
     async def why_unready(self) -> str | None:
-        """Whether the node has a wallet that can do its part; made here if there is none."""
+        """Return why the node's wallet cannot be used, or None. The wallet is made if there is none."""
         (about,) = await self.answers([("getwalletinfo", ())])
         if isinstance(about, NodeError):
             if about.code == _NO_SUCH_CALL:
@@ -199,7 +202,10 @@ class WatchWallet:
         return answers
 
     async def answers(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        """Refusals among them. The wallet is opened, or made, where the node does not know it."""
+        """Return the answers, refusals included.
+
+        The wallet is opened or made if the node does not know it.
+        """
         found = await _answers(self._rpc, calls)
         if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in found):
             await self._open()

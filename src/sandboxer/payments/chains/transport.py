@@ -1,6 +1,6 @@
-"""Talking to a node: every way it can fail becomes `ChainUnavailable`, and numbers stay exact.
+"""The connection to a node: every failure becomes `ChainUnavailable`, and numbers stay exact.
 
-What comes back is untrusted: the readers here (`integer`, `text`, `amount`) raise instead of guessing.
+Answers are not trusted: the readers here (`integer`, `text`, `amount`) raise instead of guessing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TIMED_OUT = "no answer in time"
 
 
 class NodeError(Exception):
-    """The node understood and said no. Never leaves this package: adapters know which codes are ordinary, and
-    turn the rest into `ChainUnavailable`."""
+    """The node refused a call. It never leaves this package: adapters know which codes are ordinary and turn
+    the rest into `ChainUnavailable`."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{message} ({code})")
@@ -125,7 +125,7 @@ class JsonRpc:
 
 @dataclass(frozen=True)
 class Reader:
-    """Takes fields out of an answer, or says that the node talks nonsense."""
+    """Reads fields of an answer; raises ChainUnavailable for values that make no sense."""
 
     chain: str
 

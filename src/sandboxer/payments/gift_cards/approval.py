@@ -30,7 +30,10 @@ def make_token(key: bytes, redemption: str, expires_at: datetime) -> str:
 
 
 def read_token(key: bytes, token: str, *, now: datetime) -> str:
-    """The redemption it is about. Raises NotFound for one that we did not make, Conflict for an old one."""
+    """Return the redemption of a token.
+
+    Raises NotFound for one we did not make, Conflict for an expired one.
+    """
     found = _FORM.fullmatch(token)
     head = token.rpartition(".")[0]
     if found is None or not hmac.compare_digest(_mac(key, head), found[3]):
@@ -55,7 +58,7 @@ class Asking:
         self._key = seal.derive(LINK_INFO)
 
     def ask(self, conn: Connection, card: Card, one: Redemption, *, now: datetime) -> None:
-        """Once for each redemption, however often it is called."""
+        """Ask for approval of a redemption, once, however often it is called."""
         asks = card.approval
         if asks is None or one.expires_at is None:
             return
@@ -86,7 +89,10 @@ class Asking:
             )
 
     def link(self, one: Redemption) -> str:
-        """The page that asks. Looking at it changes nothing: mail programs look at links too."""
+        """Return the link to the page that asks.
+
+        Opening it changes nothing, as mail programs open links too.
+        """
         if one.expires_at is None:
             return ""
         return f"{self._url}{PATH}/{make_token(self._key, one.id, one.expires_at)}"

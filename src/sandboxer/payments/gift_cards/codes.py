@@ -1,14 +1,13 @@
-"""Four words of 7,776: made at random, read as people write them, and known to us only by a keyed hash.
+"""The code of a card is four words of 7,776, made at random; the platform keeps only a keyed hash of it.
 
 7776⁴ ≈ 3.66·10¹⁵ codes, 51.7 bits. That is too little to be kept as a plain hash (a copy of the database
 would be searched in hours), so the hash is keyed with a pepper that only `master.key` gives; and enough
 against guessing over the network, where the whole platform answers so many attempts a minute (`Attempts`).
 
-How many codes may be tried: by everybody together, and by each address and the network around it.
-
-An attempt is taken out of the budget before the code is looked up, and given back if the code was right: so
-honest redeemers cost nothing, and guesses side by side cannot pass the limit. Per address and per key the
-ordinary limits of auth routes count as well.
+`Attempts` bounds how many wrong codes may be tried: by everybody together, and by each address and the
+network around it. An attempt is counted before the code is looked up and given back if the code was right: so
+honest redeemers cost nothing, and concurrent guesses cannot pass the limit. The ordinary limits of auth
+routes count as well.
 
 Whoever uses the budget up does not lock others out. From then on those who guessed wrong are refused, and
 those who did not, nor many around them, may still try, for the hardest work. So beyond the budget a guesser
@@ -59,7 +58,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a caller brings along: a challenge of ours, solved."""
+    """A challenge of ours that the caller has solved."""
 
     challenge: str
     solution: str
@@ -67,7 +66,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an attempt comes from, as limits count."""
+    """Where an attempt comes from, as the limits count it."""
 
     address: str
     network: str
@@ -93,13 +92,13 @@ def word_list() -> tuple[str, ...]:
 
 
 def new_code() -> str:
-    """Shown to the buyer, once; kept nowhere."""
+    """Make a new code. It is shown to the buyer once and stored nowhere."""
     words = word_list()
     return "-".join(secrets.choice(words) for _ in range(WORDS))
 
 
 def normalised(code: str) -> str:
-    """The same words in any case, with any space or hyphens. Raises InvalidRequest for anything else.
+    """Normalise a code: case, spaces and hyphens do not matter. Raises InvalidRequest for anything else.
 
     Refusing words that are not in the list gives nothing away: the list is public.
     """
@@ -114,7 +113,7 @@ def normalised(code: str) -> str:
 
 
 def lookup_of(code: str, pepper: bytes) -> str:
-    """By which a card is found. Whoever has the database and not the pepper can test no guess."""
+    """Return the keyed hash by which a card is found. A copy of the database alone cannot test guesses."""
     return hmac.new(pepper, normalised(code).encode(), hashlib.sha256).hexdigest()
 
 
@@ -129,7 +128,7 @@ def make_challenge(key: bytes, *, bits: int, nonce: str, now: int) -> Challenge:
 
 
 def read_challenge(key: bytes, text: str, *, now: int) -> Challenge | None:
-    """None: not ours, or too old."""
+    """Read a challenge; None if it is not ours or too old."""
     head, _, mac = text.rpartition(".")
     if not hmac.compare_digest(_mac(key, head), mac):
         return None
@@ -149,8 +148,9 @@ def _mac(key: bytes, head: str) -> str:
 
 
 def bits_asked(used: int, policy: GiftPolicy) -> int:
-    """How hard the next attempt is. Nothing for the first half of the budget, then harder with each; beyond
-    the budget, a bit more each time that it was used up again."""
+    """Return how many bits of work the next attempt needs: none for the first half of the budget, then more
+    with each attempt, and beyond the budget one bit more each time it was used up again.
+    """
     half = policy.attempts_per_minute // 2
     if used < half:
         return 0
@@ -161,7 +161,10 @@ def bits_asked(used: int, policy: GiftPolicy) -> int:
 
 
 class Attempts:
-    """In memory: a restart forgives at most a minute's worth. `now` is monotonic, `wall` unix seconds."""
+    """Counts attempts in memory; a restart forgives a minute's worth.
+
+    `now` is monotonic, `wall` unix seconds.
+    """
 
     def __init__(self, key: bytes, policy: GiftPolicy) -> None:
         self._key = key
@@ -178,14 +181,17 @@ class Attempts:
         return bits_asked(len(self._failed), self._policy)
 
     def challenge(self, *, now: float, wall: int) -> Challenge | None:
-        """None: none is needed now."""
+        """Return a challenge, or None if no work is needed now."""
         bits = self.bits(now=now)
         if not bits:
             return None
         return make_challenge(self._key, bits=bits, nonce=secrets.token_hex(16), now=wall)
 
     def begin(self, work: Work | None, *, now: float, wall: int, origin: Origin | None = None) -> Attempt:
-        """Count an attempt, or raise WorkNeeded or TooManyRequests. What is returned gives it back."""
+        """Count an attempt, or raise WorkNeeded or TooManyRequests.
+
+        Pass the result to `forgive` to undo it.
+        """
         self._forget(now)
         self._refuse_too_many(origin, now)
         bits = bits_asked(len(self._failed), self._policy)
@@ -205,7 +211,7 @@ class Attempts:
         return attempt
 
     def forgive(self, begun: Attempt) -> None:
-        """The code was right."""
+        """Give an attempt back, because the code was right."""
         for kept, counted in ((self._failed, self._recent), (self._remembered, self._wrong)):
             try:
                 kept.remove(begun)

@@ -1,4 +1,4 @@
-"""How the cents of cards move in the ledger, each transfer named after what it is for.
+"""The cents of gift cards move in the ledger; each transfer is named after what it is for.
 
     bought    exchange:usd_cents ──> gift:<card>      (the sats it was paid with: ──> exchange:sats)
     free      external:gift_cards ──> gift:<card>     given by the operator
@@ -6,9 +6,8 @@
     sats      gift:<card> ──> exchange:usd_cents, exchange:sats ──> external:gift_card ──> bucket
     waiting   gift:<card> ~~> income:gift_cards       held until it is approved, then let go and done anew
 
-All cents that were ever put on cards are on cards, in income, back in the stock, or back outside.
-
-A card gets its cents, and loses them again if the chain takes the payment back. Inside a transaction.
+All cents that were ever put on cards are on cards, in income, back in the stock, or back outside. A card
+loses its cents again if the chain takes its payment back. Everything here happens inside a transaction.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _CENTS = {STOCK: AccountKind.EXCHANGE, INCOME: AccountKind.INCOME, LOSS: Account
 
 
 def open_books(conn: Connection, card: Card, *, now: datetime) -> None:
-    """Every account that a card's money may touch."""
+    """Open every ledger account that a card's money may touch."""
     for id, kind in {**_CENTS, OUTSIDE: AccountKind.EXTERNAL}.items():
         open_account(conn, id=id, kind=kind, asset=Asset.USD_CENTS, now=now)
     open_account(conn, id=SATS_STOCK, kind=AccountKind.EXCHANGE, now=now)
@@ -51,14 +50,14 @@ def open_books(conn: Connection, card: Card, *, now: datetime) -> None:
 
 
 def left_on(conn: Connection, card: Card) -> Balance:
-    """`available` can be redeemed, `held` waits for approval."""
+    """Return what is on the card: `available` can be redeemed, `held` waits for approval."""
     return balance(conn, card.ledger_id)
 
 
 def move(
     conn: Connection, id: str, debit: str, credit: str, cents: int, *, kind: str, reason: str, now: datetime
 ) -> bool:
-    """Nothing moves for zero cents."""
+    """Move cents between ledger accounts; nothing moves for zero cents."""
     if not cents:
         return False
     return post_transfer(conn, _cents(id, debit, credit, cents, kind, reason, now))
@@ -90,7 +89,7 @@ def take_for_tier(conn: Connection, card: Card, one: Redemption, *, now: datetim
 
 
 def take_for_sats(conn: Connection, card: Card, one: Redemption, btc: Rate, *, now: datetime) -> int:
-    """Two transfers at the locked rate, then in by the one door; returns the sats."""
+    """Exchange cents for sats at the locked rate and credit them. Returns the sats."""
     return to_bucket(
         conn, card, one.cents, btc, account=one.account, id=f"gift:{one.id}", reason=card.id, now=now
     )
@@ -150,7 +149,7 @@ def _cents(
 
 
 def issue(conn: Connection, card: Card, *, debit: str, round: int, actor: str, now: datetime) -> Card:
-    """The card holds its cents, less what was redeemed of a payment that the chain had taken back."""
+    """Put the cents on the card, less what had been redeemed before the chain took its payment back."""
     open_books(conn, card, now=now)
     id = f"gift:{card.id}:issued:{round}"
     cents = card.cents - card.written_off
@@ -171,14 +170,14 @@ def issue(conn: Connection, card: Card, *, debit: str, round: int, actor: str, n
 
 
 def note_empty(conn: Connection, card: Card, *, actor: str, now: datetime) -> Card:
-    """Spent, once nothing is left and nothing waits."""
+    """Mark the card as spent once nothing is left and nothing waits for approval."""
     if (card.state, CardSignal.EMPTIED) not in CARDS or left_on(conn, card).posted:
         return card
     return repository.move_card(conn, card, CardSignal.EMPTIED, actor=actor, now=now)
 
 
 def cancel_pending(conn: Connection, card: Card, *, reason: str, actor: str, now: datetime) -> None:
-    """What waits for approval comes back to the card."""
+    """Cancel what waits for approval; the cents come back to the card."""
     for one in repository.pending_of(conn, card.id):
         let_go(conn, one, reason=reason, now=now)
         repository.move_redemption(
@@ -187,8 +186,9 @@ def cancel_pending(conn: Connection, card: Card, *, reason: str, actor: str, now
 
 
 class GiftCardGoods:
-    """What an invoice of this kind buys. The sats go to the stock, the cents come from it: an exchange at the
-    rate that the invoice had locked."""
+    """The goods of an invoice that buys a gift card: its sats go to the stock, and the cents come from it at
+    the rate that the invoice locked.
+    """
 
     kind = KIND
     takes = SATS_STOCK
@@ -200,7 +200,7 @@ class GiftCardGoods:
         return {"card": card.id, "cents": card.cents}
 
     def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
-        """What is left goes back to the stock; what was redeemed already is our loss."""
+        """Take back what is left on the card; what was redeemed already is the platform's loss."""
         card = self._card(conn, invoice)
         cancel_pending(conn, card, reason="its payment went back", actor=repository.ACTOR, now=now)
         left = left_on(conn, card).posted

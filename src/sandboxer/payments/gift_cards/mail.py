@@ -1,6 +1,6 @@
-"""One mail over SMTP, and how it went in words. The text is made here, from numbers and names of our own.
+"""Mails that ask for approval: rows written in the transaction of the redemption, and sent over SMTP.
 
-Mails still to be sent: rows made in the transaction of what they ask about, tried again like webhooks.
+A mail that fails is tried again, like a webhook. Its text is made here, from numbers and names of our own.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def dollars(cents: int) -> str:
 
 
 async def send(server: MailServer, message: EmailMessage) -> Outcome:
-    """Never raises for what a server does."""
+    """Send one mail. It never raises for what the mail server does."""
     try:
         await asyncio.to_thread(_send, server, message)
     except smtplib.SMTPRecipientsRefused as error:
@@ -154,7 +154,7 @@ def find(conn: Connection, redemption: str) -> Mail | None:
 
 
 def is_wanted(one: Redemption, *, now: datetime) -> bool:
-    """Nobody is asked about what is decided already."""
+    """Return whether the redemption still waits; nobody is asked about a decided one."""
     waits = one.state is RedemptionState.PENDING_APPROVAL
     return waits and one.expires_at is not None and one.expires_at > now
 
@@ -162,7 +162,7 @@ def is_wanted(one: Redemption, *, now: datetime) -> bool:
 def conclude(
     conn: Connection, mail: Mail, why_not: str | None, *, is_final: bool, now: datetime, chance: float
 ) -> None:
-    """Write down how a try went."""
+    """Record the result of a try."""
     due = None
     if why_not is None:
         state = next_state(mail.state, Signal.ACCEPTED)

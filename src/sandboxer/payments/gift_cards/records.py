@@ -1,8 +1,7 @@
-"""Cards and redemptions as values, and what an operator decides about them.
+"""Cards and redemptions as values, their two lifecycle tables, and the operator's settings for them.
 
-The lives of a card and of a redemption as two tables. Every change of state goes through their doors.
-
-The terms of gift cards and the mail server, as an operator writes them. Read strictly.
+Every change of state goes through `next_card_state` or `next_redemption_state`. Settings are read strictly:
+an unknown name is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """Whom to ask before anything is redeemed. At least one of the two."""
+    """Who is asked before anything is redeemed: an address, a webhook, or both."""
 
     email: str | None = None
     webhook: str | None = None

@@ -1,7 +1,7 @@
-"""Four words become a tier or sats: at once, or after somebody approved.
+"""A code is redeemed for a tier or for sats: at once, or after somebody approved.
 
-Nobody learns from an answer whether words that do not work were never a card's or are one's no more, and how
-many may be tried is bounded for everybody together (`codes.py`).
+The answer does not tell a code that never existed from one of a card that ended, and the number of tries is
+bounded for everybody together (`codes.py`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Redeeming:
     async def balance(
         self, code: str, work: Work | None = None, origin: Origin | None = None
     ) -> tuple[Card, int]:
-        """The card of these words and what may be redeemed of it. Raises NotFound, WorkNeeded."""
+        """Return the card of a code and what may be redeemed of it. Raises NotFound, WorkNeeded."""
         lookup = lookup_of(code, self._pepper)
 
         def find(conn: Connection) -> tuple[Card, int] | None:
@@ -122,7 +122,7 @@ class Redeeming:
         return await self._attempt(find, work, origin, is_write=False)
 
     async def redeem(self, ask: Ask, work: Work | None = None, origin: Origin | None = None) -> Redeemed:
-        """The same request id redeems once, and answers again.
+        """Redeem a code. The same request id redeems once and gives the same answer again.
 
         Raises NotFound (no card with something left, no account), Conflict (too little left), NoRate,
         WorkNeeded, TooManyRequests, IdempotencyConflict. Whatever it raises, nothing is gone from the card.
@@ -156,13 +156,16 @@ class Redeeming:
         return await self._attempt(redeem, work, origin, is_write=True)
 
     async def status(self, id: str) -> Redeemed:
-        """Whoever knows the id may follow it. Raises NotFound."""
+        """Return a redemption to anybody who knows its id. Raises NotFound."""
         return await self._store.read(
             lambda conn: self._shown(conn, repository.load_redemption(conn, id), None)
         )
 
     async def answering(self, token: str) -> tuple[Redemption, Card]:
-        """What a link asks about; nothing changes. Raises NotFound, Conflict (too late)."""
+        """Return what an approval link asks about, without changing anything.
+
+        Raises NotFound, Conflict (too late).
+        """
         id = self._asking.read(token, now=self._clock.now())
 
         def load(conn: Connection) -> tuple[Redemption, Card]:
@@ -172,7 +175,10 @@ class Redeeming:
         return await self._store.read(load)
 
     async def approve(self, token: str) -> Redeemed:
-        """Once. Raises NotFound, Conflict (answered before, too late), NoRate (the link stays good)."""
+        """Approve a redemption, once.
+
+        Raises NotFound, Conflict (answered before, too late), NoRate (the link stays valid).
+        """
         id = self._asking.read(token, now=self._clock.now())
         kind = (await self.status(id)).redemption.kind
         btc = await self._rates.usd("BTC") if kind is Kind.SATS else None
@@ -192,7 +198,7 @@ class Redeeming:
         return await self._store.write(approve)
 
     async def deny(self, token: str) -> Redeemed:
-        """Once; what was held is on the card again."""
+        """Deny a redemption, once; what was held is on the card again."""
         id = self._asking.read(token, now=self._clock.now())
         now = self._clock.now()
 
@@ -204,7 +210,7 @@ class Redeeming:
         return await self._store.write(deny)
 
     async def expire_overdue(self) -> datetime | None:
-        """End what nobody answered; returns when the next is due."""
+        """End redemptions that nobody answered. Returns when the next is due."""
         now = self._clock.now()
 
         def expire(conn: Connection) -> None:
@@ -225,7 +231,7 @@ class Redeeming:
         *,
         is_write: bool,
     ) -> T:
-        """Counted before the words are looked up, and given back if they were right."""
+        """Count an attempt before the code is looked up, and give it back if the code was right."""
         wall = int(self._clock.now().timestamp())
         begun = self.attempts.begin(work, now=time.monotonic(), wall=wall, origin=origin)
         run = self._store.write if is_write else self._store.read
@@ -317,7 +323,7 @@ class Redeeming:
     def _grant(
         self, conn: Connection, card: Card, one: Redemption, btc: Rate | None, now: datetime
     ) -> Redemption:
-        """The account, its key if it is new, and what was asked for."""
+        """Grant a redemption: the account, its key if it is new, and what was asked for."""
         accounts.ensure(conn, one.account, actor=repository.ACTOR, now=now)
         public_key = one.public_key
         if one.claim_hash is not None and public_key is None:
@@ -344,7 +350,7 @@ class Redeeming:
         return replace(given, entitled_until=until)
 
     def _until(self, conn: Connection, one: Redemption, now: datetime) -> datetime:
-        """When the tier would end. Nobody's tier is lowered by a gift, not even for longer."""
+        """Return when the tier would end. A gift never lowers a tier, not even for a longer time."""
         account = accounts.load(conn, one.account, lock=True)
         has = account.tier_at(now)
         if one.tier is None or one.months is None:
@@ -372,19 +378,21 @@ class Redeeming:
         )
 
     def _claim(self, lookup: str, request_id: str) -> Claim:
-        """The same for the same code and request, so that a lost answer can be had again; kept nowhere."""
+        """Return the same claim for the same code and request, so that a lost answer can be repeated."""
         mac = hmac.new(self._claim_key, f"{lookup}:{request_id}".encode(), hashlib.sha256).digest()
         return Claim(base64.urlsafe_b64encode(mac).decode().rstrip("="))
 
 
 def _locked(conn: Connection, id: str) -> tuple[Card, Redemption]:
-    """The card first, as everywhere: two who answer at once do not wait for each other for ever."""
+    """Lock the card first and then the redemption, as everywhere, so that two answers at once do not
+    deadlock.
+    """
     card = repository.load_card(conn, repository.load_redemption(conn, id).card, lock=True)
     return card, repository.load_redemption(conn, id, lock=True)
 
 
 def _refuse_answered(one: Redemption, now: datetime) -> None:
-    """A link is good for one answer, in time."""
+    """Raise Conflict if the redemption was answered before or its time is over."""
     if one.state is not RedemptionState.PENDING_APPROVAL:
         raise Conflict(why=f"this redemption is {one.state.value} already", reason="already_answered")
     if one.expires_at is None or one.expires_at <= now:

@@ -1,4 +1,4 @@
-"""What is left on a card goes back: to an account's sats, to its buyer's coin address, or to the giver."""
+"""A refund gives back what is left on a card: as sats, to the buyer's address, or to the giver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sandboxer.store.workers import announce
 
 
 def give_back_free(conn: Connection, card: Card, *, now: datetime) -> None:
-    """A card that the operator gave away was never paid for: what is left is nobody's."""
+    """Take back what is left on a card that the operator gave away; nobody paid for it."""
     left = ledger.left_on(conn, card).posted
     id = f"gift:{card.id}:given_back"
     ledger.move(
@@ -45,7 +45,7 @@ def to_sats(
 def to_address(
     conn: Connection, card: Card, address: str, *, percent: int, actor: str, now: datetime
 ) -> tuple[Card, int]:
-    """Queued for the operator to sign: each refund spends an output that paid for the card."""
+    """Queue refunds for the operator to sign; each spends an output that paid for the card."""
     if card.invoice is None:
         raise Conflict(why="it was not paid by invoice", hint="Refund it to an account's sats.")
     left = _rest(conn, card, actor=actor, now=now)
@@ -66,7 +66,7 @@ def to_address(
 
 
 def split(owed: int, outputs: Sequence[Output]) -> list[tuple[Output, int]]:
-    """Which output gives how much, the largest first. Pure."""
+    """Return how much of each output is refunded, the largest first. Pure."""
     shares = []
     for output in sorted(outputs, key=lambda one: (-one.amount, one.name)):
         amount = min(owed, output.amount)
@@ -108,7 +108,7 @@ def _queue(conn: Connection, card: Card, output: Output, amount: int, address: s
 
 
 def _post(conn: Connection, card: Card, invoice: Invoice, left: int, percent: int, now: datetime) -> None:
-    """The cents go back to the stock, less what is kept; the sats that they had brought go back outside."""
+    """Move the cents back to the stock, less what is kept, and the sats they had brought back outside."""
     back = left * (100 - percent) // 100
     id = f"gift:{card.id}:refund"
     ledger.move(

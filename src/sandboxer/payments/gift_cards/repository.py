@@ -130,7 +130,7 @@ def add_card(conn: Connection, card: Card, *, actor: str) -> None:
 
 
 def drop_unsold(conn: Connection, id: str) -> None:
-    """No invoice could be made for it: nobody has heard of it."""
+    """Delete a card for which no invoice could be made; nobody knows of it."""
     conn.execute(
         delete(gift_cards).where(_c.id == id, _c.invoice.is_(None), _c.state == CardState.AWAITING.value)
     )
@@ -184,7 +184,7 @@ def page(conn: Connection, *, state: CardState | None, after: str | None, limit:
 def move_card(
     conn: Connection, card: Card, signal: CardSignal, *, actor: str, now: datetime, **values: Any
 ) -> Card:
-    """The one way to another state."""
+    """Move a card to another state, and record the event."""
     state = next_card_state(card.state, signal)
     moved = replace(card, state=state, updated_at=now, **values)
     change_card(conn, card.id, state=state.value, updated_at=now, **values)

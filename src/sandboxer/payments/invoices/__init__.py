@@ -1,1 +1,1 @@
-"""Invoices: an address of its own, an exact amount, and what becomes of whatever arrives there."""
+"""An invoice asks for an exact amount at an address of its own, and settles whatever arrives there."""

@@ -1,4 +1,4 @@
-"""The life of an invoice as one table. Every change of state goes through `next_state`; nothing else decides.
+"""The lifecycle of an invoice is one table. Every change of state goes through `next_state`.
 
 A state says what the chain shows now and what that means for the payer. Looks may be far apart (a node was
 down, we were): from an open state every other look is possible. What was delivered is only ever taken back.
@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 class Signal(StrEnum):
-    """What a look at the chain came to."""
+    """The result of one look at the chain."""
 
     NOTHING = "nothing"
     VANISHED = "vanished"
@@ -62,7 +62,7 @@ class Signal(StrEnum):
 S, E = State, Signal
 OPEN = frozenset({S.AWAITING, S.DOUBLE_SPENT, S.DUST, S.PARTIAL, S.SEEN, S.CONFIRMING})
 DELIVERED = frozenset({S.PAID, S.OVER})
-# Over for the payer, as far as anybody can know: nobody needs to keep asking.
+# States that are final for the payer, as far as anybody can know.
 SETTLED = frozenset({S.PAID, S.OVER, S.EXPIRED, S.CREDITED, S.REFUND_DUE, S.REFUNDED})
 _MEANS: Mapping[Signal, State] = {
     E.NOTHING: S.AWAITING,
@@ -113,7 +113,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 
 
 def next_state(state: State, signal: Signal) -> State:
-    """The one door. A look that finds what is known changes nothing; a step not in the table is refused."""
+    """Return the next state. A look without news changes nothing; a step not in the table is refused."""
     if _MEANS[signal] is state:
         return state
     try:

@@ -1,4 +1,4 @@
-"""What an invoice is, given what lies on its address, and what must be done about it. Pure.
+"""These pure decisions say what state an invoice is in, given the outputs on its address, and what to do.
 
     observe   what was known, and what the chain shows now  ->  outputs
     decide    an invoice and its outputs                    ->  a signal for the state table, and acts
@@ -8,7 +8,7 @@ after it became money is taken back here too. No look at the chain is trusted fu
 counted against the height of the chain, an output that changed its amount is a lie, and one that is missing
 once may only be hidden.
 
-What may have to be done about an invoice, as values. Output and round together name its ids.
+The acts are values; an output and its round together name the ids of their transfers.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ def observe(
     now: datetime,
     since: datetime,
 ) -> tuple[Output, ...]:
-    """The outputs as they are now. `since`: the look before this one.
+    """Return the outputs as they are now. `since` is the look before this one.
 
-    What nobody could have seen before the expiry counts as in time: a node that was down is not the payer's
-    fault. So does what takes the place of a payment that was in time (wallets raise fees that way), for a few
-    hours. An old rate for longer would be a free option.
+    An output that nobody could have seen before the expiry counts as in time: a node that was down is not the
+    payer's fault. So does an output that replaces a payment that was in time (wallets raise fees that way),
+    for a few hours. Holding an old rate for longer would be a free option.
     """
     before = {output.id: output for output in known}
     shown = {deposit.id: deposit for deposit in deposits if deposit.address == invoice.address}
@@ -141,8 +141,9 @@ def decide(
     sent_back: frozenset[str] = frozenset(),
     bound: frozenset[str] = frozenset(),
 ) -> Decision:
-    """What the outputs come to. `sent_back`: names of those whose refund has been sent; `bound`: of those
-    whose refund spends that very output for certain, so that it is gone where they are gone."""
+    """Decide what the outputs mean. `sent_back` are the names of outputs whose refund was sent, `bound` of
+    those whose refund certainly spends that very output, so that it vanishes with the output.
+    """
     plan = _Plan(invoice, outputs, policy, worth, sent_back, is_price_held=since <= invoice.confirm_by)
     plan.take_back_what_is_lost(sent_back - bound)
     if plan.firm_for_price() >= invoice.price.atomic and (
@@ -173,7 +174,7 @@ def decide(
 
 
 class _Plan:
-    """Outputs as they become, step by step, and the acts that make them so."""
+    """Builds a decision step by step: the outputs as they become, and the acts that make them so."""
 
     def __init__(
         self,
@@ -223,7 +224,7 @@ class _Plan:
                     self._reopen(output)
 
     def withdraw(self) -> None:
-        """What was bought is taken back as a whole; what merely became sats, only where it was lost."""
+        """Take back what was bought as a whole; outputs that only became sats, only where they were lost."""
         self.acts.append(Withdraw())
         if self.invoice.buys.kind != Kind.SATS:
             for output in tuple(self.outputs.values()):
@@ -231,7 +232,7 @@ class _Plan:
                     self._reverse(output)
 
     def standing(self) -> int:
-        """What has been credited for the price and still lies there."""
+        """Return the sum of outputs that were credited for the price and are still there."""
         return sum(
             o.amount for o in self.outputs.values() if o.settled is Settled.CREDITED and o.is_for_price
         )
@@ -243,24 +244,24 @@ class _Plan:
         return self.standing() + sum(o.amount for o in self._candidates())
 
     def is_in_blocks(self) -> bool:
-        """Whether what covers the price lies in blocks, however shallow."""
+        """Return whether the outputs that cover the price are in blocks, however shallow."""
         deepest = sum(o.amount for o in self._candidates() if o.depth > 0)
         return self.standing() + deepest >= self.invoice.price.atomic
 
     def lacks_rate(self) -> bool:
-        """Whether more came than was asked for, and nobody knows what that is worth now."""
+        """Return whether more came than was asked for, and there is no rate for the rest now."""
         excess = self.firm_for_price() - self.invoice.price.atomic
         self.needs_rate = self._worth is None and excess > self._rounding()
         return self.needs_rate
 
     def _rounding(self) -> int:
-        """Wallets round up: so little more is converted at the locked price with the rest."""
+        """Return how much more than the price is converted at the locked price, because wallets round up."""
         return self.invoice.price.atomic // 100
 
     def credit_for_price(self) -> None:
-        """The invoiced amount at the locked price; what is more, at what it is worth now.
+        """Credit the invoiced amount at the locked price, and what exceeds it at the present rate.
 
-        Sums are converted, not parts: two halves credit what the whole does.
+        Sums are converted, not parts, so that two halves credit the same as the whole.
         """
         price, is_sats = self.invoice.price, self.invoice.buys.kind == Kind.SATS
         locked = price.atomic + self._rounding()
@@ -278,7 +279,7 @@ class _Plan:
             self._credit(output, sale=sale, bucket=sats - sale, is_for_price=True)
 
     def settle_rest(self, is_meant: Callable[[Output], bool]) -> None:
-        """What pays for nothing goes back, or becomes sats."""
+        """Refund outputs that pay for nothing, or turn them into sats."""
         needed = self.invoice.confirmations
         for output in tuple(self.outputs.values()):
             if output.settled is Settled.OPEN and output.is_firm(needed) and is_meant(output):
@@ -303,7 +304,7 @@ class _Plan:
             self._credit(output, sale=0, bucket=self._worth(output.amount), is_for_price=False)
 
     def _is_at_locked_price(self, output: Output) -> bool:
-        """It came while the price held, is no more than was asked for, and was deep enough soon after."""
+        """Return whether the output came while the price was locked and is no more than was asked for."""
         others = sum(
             o.amount
             for o in self.outputs.values()
@@ -414,7 +415,7 @@ def _first_seen(invoice: Invoice, deposit: Deposit, tip: int, *, is_in_time: boo
 
 
 def believed_depth(deposit: Deposit, tip: int) -> int:
-    """Never deeper than the chain is high above it, whatever the node counts."""
+    """Return the depth of a deposit, at most what the height of the chain allows."""
     if deposit.height is None:
         return max(0, deposit.confirmations) if deposit.block is not None else 0
     return max(0, min(deposit.confirmations, tip - deposit.height + 1))

@@ -1,7 +1,7 @@
-"""One loop per chain: looks at the addresses of its invoices and settles what changed.
+"""One loop per chain watches the addresses of its invoices and settles what changed.
 
-Asks only while there is something to look at, many addresses at a time, and touches the database only for an
-invoice that shows something new. A node that is down or talks nonsense costs nothing but time.
+It asks only while there is something to watch, many addresses at a time, and touches the database only for an
+invoice that shows something new. A node that is down or answers nonsense only costs time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Watcher:
             leave()
 
     def look_again(self, invoice: Invoice) -> None:
-        """As soon as possible, and as if nothing were known of it."""
+        """Look at an invoice as soon as possible, as if nothing were known of it."""
         self._watched[invoice.id] = _watch(invoice, self._clock.now())
         self._news.set()
 
@@ -211,7 +211,7 @@ class Watcher:
         self._noted_tip, self._noted_at = tip, now
 
     async def _load(self) -> None:
-        """What came since the last time; at first, everything."""
+        """Load the invoices created since the last time; at first, all of them."""
         now = self._clock.now()
         since = self._loaded_until
         if since is None:
@@ -281,9 +281,9 @@ def _update(one: Watched, settlement: Settlement, policy: InvoicePolicy) -> None
 
 
 def _sign(one: Watched, deposits: Iterable[Deposit], tip: int, policy: InvoicePolicy) -> Sign:
-    """Depth beyond what is needed says nothing new, until nothing can be taken back any more.
+    """Return what a decision depends on in these deposits; if it is unchanged, nothing needs to be settled.
 
-    The depth that a decision would believe: what a block between two questions made deeper is news next time.
+    Depth beyond what is needed does not count, until it is too deep for a reorg.
     """
     enough = 1 if one.state in DELIVERED else one.confirmations
     depths = [(deposit, believed_depth(deposit, tip)) for deposit in deposits]

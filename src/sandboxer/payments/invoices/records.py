@@ -1,6 +1,6 @@
-"""Invoices, the outputs that reached their addresses, and refunds, as values.
+"""Invoices, the outputs that reached their addresses, and refunds, as values; and the operator's settings.
 
-The terms of invoices as an operator writes them. Read strictly: a typing slip is no term.
+Settings are read strictly: an unknown name is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Buys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Exact: so many smallest units for so many sats, at rates that were locked with it."""
+    """An exact price: so many smallest units of the asset for so many sats, at locked rates."""
 
     asset: str
     atomic: int
@@ -89,7 +89,7 @@ class Invoice:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing more is to be expected, nobody needs to ask. A speck is final once its time is over."""
+        """Whether nothing more is expected. An invoice with only dust is final once its time is over."""
         if self.state is State.DUST:
             return self.updated_at >= self.expires_at
         return self.state in SETTLED
@@ -147,7 +147,7 @@ class Refund:
 
     @property
     def is_bound(self) -> bool:
-        """It certainly spends the very output it returns: the hot wallet made it."""
+        """Whether it certainly spends the very output it returns, because the hot wallet made it."""
         return self.prepared_txid is not None and self.sent_txid in (None, self.prepared_txid)
 
 
@@ -242,7 +242,7 @@ class Output:
 
     @property
     def is_lost(self) -> bool:
-        """No longer in the best chain. Missing in one look only may be the node's moment of weakness."""
+        """Whether it is no longer in the best chain. Missing in a single look does not count yet."""
         if self.missed:
             return self.missed > 1
         return not self.is_money or self.depth == 0

@@ -1,4 +1,4 @@
-"""The queue of what must go back: to be signed by the operator, or sent by a hot wallet within its caps.
+"""Refunds wait in a queue: the operator signs them, or a hot wallet sends them within its caps.
 
 A refund spends the very output it returns. So a reorg that takes the payment takes its refund too, and a
 refund that was sent twice by mistake is one transaction on the chain.
@@ -7,8 +7,8 @@ refund that was sent twice by mistake is one transaction on the chain.
        ▲                  │                  ▲                       │
        └──── give_up ─────┘                  └─────── reorged ───────┘        each ── withdraw ──► withdrawn
 
-What was never credited touches no account: neither does its refund. What comes off is `kept`; the network's
-fee is paid out of that, so who is refunded gets `amount` to the unit.
+An output that was never credited touches no ledger account, and neither does its refund. The network's fee is
+paid out of `kept`, so the payer gets exactly `amount`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,9 @@ def refunds_page(
 
 
 def unfinished_refunds(conn: Connection, chain: str, *, since: datetime) -> list[Refund]:
-    """What a hot wallet has to do with, oldest first: what waits, what it sent, and what was confirmed only
-    after `since`."""
+    """Return the refunds that a hot wallet works on, oldest first: those that wait, that it sent, and that
+    were confirmed after `since`.
+    """
     is_recent = and_(refunds.c.state == S.CONFIRMED.value, refunds.c.updated_at > since)
     is_open = refunds.c.state.in_([S.QUEUED.value, S.SENDING.value])
     is_followed = and_(
@@ -94,8 +95,10 @@ def unfinished_refunds(conn: Connection, chain: str, *, since: datetime) -> list
 
 
 def signed_before(conn: Connection, refund: Refund) -> Refund | None:
-    """An earlier refund of the same output, to the same address: a reorganisation may bring a payment back
-    under a new refund, and the transaction that was signed for the old one still is the right one."""
+    """Return an earlier refund of the same output to the same address, if one was signed.
+
+    A reorganisation may bring a payment back under a new refund; the transaction signed before is used again.
+    """
     query = select(refunds).where(
         refunds.c.chain == refund.chain,
         refunds.c.txid == refund.txid,
@@ -111,13 +114,13 @@ def signed_before(conn: Connection, refund: Refund) -> Refund | None:
 def begin_refund(
     conn: Connection, id: str, *, txid: str, raw: bytes, fee: int, actor: str, now: datetime
 ) -> Refund:
-    """Signed, and written down before it is broadcast."""
+    """Record the signed transaction of a refund, before it is broadcast."""
     prepared = {"prepared_txid": txid, "prepared": raw.hex(), "fee": str(fee), "held": None}
     return _move(conn, id, "send", actor=actor, now=now, values=prepared)
 
 
 def give_up_refund(conn: Connection, id: str, why: str, *, actor: str, now: datetime) -> Refund:
-    """What was signed is kept, to be tried again as it is."""
+    """Put a refund back into the queue; its signed transaction is kept and tried again."""
     return _move(conn, id, "give_up", actor=actor, now=now, values={"held": why})
 
 
@@ -139,7 +142,7 @@ def unconfirm_refund(conn: Connection, id: str, *, actor: str, now: datetime) ->
 
 
 def mark_refund_sent(conn: Connection, id: str, txid: str, *, actor: str, now: datetime) -> Refund:
-    """It is on its way in this transaction. Saying so twice is no error; another transaction is."""
+    """Record that a refund was sent in this transaction. Repeating it is no error; another transaction is."""
     known = load_refund(conn, id, lock=True)
     if known.state in SENT_BACK:
         if known.sent_txid != txid:
@@ -151,7 +154,7 @@ def mark_refund_sent(conn: Connection, id: str, txid: str, *, actor: str, now: d
 
 
 def withdraw_refund(conn: Connection, id: str, *, now: datetime) -> None:
-    """The chain took back what was to be returned."""
+    """Withdraw a refund, because the chain took back the output it returns."""
     _move(conn, id, "withdraw", actor="system:invoices", now=now, values={"held": None})
 
 

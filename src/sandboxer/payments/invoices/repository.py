@@ -39,7 +39,7 @@ def refunds_topic(asset: str) -> str:
 
 
 def take_index(conn: Connection, chain: str) -> int:
-    """The next index of a chain, never given again, whatever becomes of it."""
+    """Return the next address index of a chain; it is never given again."""
     insert_once(conn, invoice_chains, {"chain": chain, "next_index": 0, "tip": 0})
     query = select(invoice_chains.c.next_index).where(invoice_chains.c.chain == chain).with_for_update()
     index = int(conn.execute(query).scalar_one())
@@ -49,7 +49,7 @@ def take_index(conn: Connection, chain: str) -> int:
 
 
 def last_look(conn: Connection, chain: str) -> tuple[int, datetime | None]:
-    """How high the chain was and when, as far as anybody wrote down."""
+    """Return the last recorded height of the chain, and when it was seen."""
     query = select(invoice_chains.c.tip, invoice_chains.c.looked_at).where(invoice_chains.c.chain == chain)
     row = conn.execute(query).one_or_none()
     return (0, None) if row is None else (row.tip, row.looked_at)
@@ -75,7 +75,7 @@ def count_open(
     asked_near: str | None = None,
     by_strangers: bool = False,
 ) -> int:
-    """How many still wait for a first or sufficient payment."""
+    """Count the invoices that still wait for a sufficient payment."""
     query = select(func.count()).select_from(invoices).where(invoices.c.state.in_([s.value for s in OPEN]))
     if asked_by is not None:
         query = query.where(invoices.c.asked_by == asked_by)
@@ -95,7 +95,7 @@ def find(conn: Connection, id: str, *, lock: bool = False) -> Invoice:
 
 
 def watched(conn: Connection, asset: str, *, since: datetime | None = None) -> list[Invoice]:
-    """Those whose address is looked at, or of them those created since."""
+    """Return the invoices whose address is watched, or only those created since a moment."""
     query = select(invoices).where(invoices.c.asset == asset, invoices.c.watch_until.is_not(None))
     if since is not None:
         query = query.where(invoices.c.created_at >= since)
@@ -120,7 +120,7 @@ def page(conn: Connection, *, state: State | None, after: str | None, limit: int
 def save(
     conn: Connection, before: Invoice, after: Invoice, *, signal: str, data: Mapping[str, Any], now: datetime
 ) -> Invoice:
-    """Write what changed, as one more step of its history; nothing if nothing did."""
+    """Write what changed as one more step of the invoice's history; nothing if nothing changed."""
     if after == before and not data:
         return before
     saved = replace(after, steps=before.steps + 1, updated_at=now)
@@ -130,12 +130,12 @@ def save(
 
 
 def tell_progress(conn: Connection, invoice: Invoice, *, now: datetime) -> None:
-    """Something moved on the chain that changes no state: one confirmation more."""
+    """Record progress that changes no state, such as one more confirmation."""
     _tell(conn, invoice, "invoice.progress", "look", now)
 
 
 def watch_until(conn: Connection, id: str, until: datetime) -> Invoice:
-    """Look at its address at least until then."""
+    """Watch an invoice's address at least until then."""
     invoice = find(conn, id, lock=True)
     if invoice.watch_until is None or invoice.watch_until < until:
         conn.execute(update(invoices).where(invoices.c.id == id).values(watch_until=until))

@@ -1,7 +1,7 @@
-"""One look at an invoice's address, carried through: observe, decide, act, record, in one transaction.
+"""Settling carries out one look at an invoice's address: observe, decide, act, record, in one transaction.
 
-Whatever happens to us in the middle, either all of it has happened or none; and done twice it is done once,
-because each output's transfers are named after it.
+A crash leaves either all of it or nothing, and repeating it changes nothing, because each output's transfers
+are named after it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """How an invoice stands after a look."""
+    """The invoice after a look."""
 
     invoice: Invoice
     outputs: tuple[Output, ...]
@@ -82,7 +82,10 @@ class Settling:
         self._policy = policy
 
     def settle(self, conn: Connection, id: str, look: Look) -> Settlement:
-        """Bring the invoice to what this look says. Raises ChainUnavailable for one that cannot be true."""
+        """Bring the invoice in line with this look.
+
+        Raises ChainUnavailable for a look that cannot be true.
+        """
         invoice = repository.find(conn, id, lock=True)
         known = repository.outputs_of(conn, id)
         going = _refunds(conn, invoice, known)
@@ -174,7 +177,7 @@ class Settling:
         return invoice
 
     def _with_account(self, conn: Connection, invoice: Invoice, now: datetime) -> Invoice:
-        """The account exists, and if it is new there is a key for it, to be fetched with the claim."""
+        """Make sure that the account exists, and that a new one has a key to be fetched with the claim."""
         accounts.ensure(conn, invoice.account, actor=ACTOR, now=now)
         if invoice.claim_hash is None or invoice.public_key is not None:
             return invoice
@@ -185,12 +188,12 @@ class Settling:
 
 
 def transfer_id(output: str, round: int) -> str:
-    """Of the transfer that makes an output money for the n-th time."""
+    """Name the transfer that credits an output for the n-th time."""
     return f"deposit:{output}:{round}"
 
 
 def refund_id(output: str, round: int) -> str:
-    """Chosen by what it returns: the same output is not sent back twice."""
+    """Name a refund after the output it returns, so that an output is not refunded twice."""
     return "rfd_" + hashlib.sha256(f"{output}:{round}".encode()).hexdigest()[:32]
 
 
@@ -244,7 +247,7 @@ def _queue(conn: Connection, invoice: Invoice, act: QueueRefund, output: Output,
 
 
 def _refunds(conn: Connection, invoice: Invoice, outputs: Sequence[Output]) -> list[tuple[Refund, str]]:
-    """Each refund with the name of the output it returns; usually none, and then nothing is read."""
+    """Return each refund with the name of the output it returns; nothing is read if no output is refunded."""
     if not any(output.settled is Settled.REFUND for output in outputs):
         return []
     names = {refund_id(o.name, o.round): o.name for o in outputs}

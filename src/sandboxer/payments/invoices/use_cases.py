@@ -99,7 +99,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All there is to see of an invoice."""
+    """An invoice with its outputs, refunds and history."""
 
     invoice: Invoice
     outputs: tuple[Output, ...]
@@ -116,7 +116,7 @@ class _Worth:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whom an open invoice is counted for."""
+    """The party that an open invoice is counted for."""
 
     name: str
     # None: an account with funds.
@@ -151,8 +151,9 @@ class InvoiceUseCases:
     async def create(self, order: Order, *, also: Also | None = None) -> Ordered:
         """A fresh address and an exact amount; `also` is written in its transaction, with its id.
 
-        Raises InvalidRequest, NotFound (account), NoRate,
-        NotAvailable (no such chain here), TooManyRequests, ChainUnavailable."""
+        Raises InvalidRequest, NotFound (account), NoRate, NotAvailable (no such chain here), TooManyRequests,
+        ChainUnavailable.
+        """
         chain = self._chain(order.asset)
         if (why := self._standings.why_off(order.asset)) is not None:
             raise ChainUnavailable(chain=order.asset, why=why)
@@ -200,11 +201,11 @@ class InvoiceUseCases:
         return Ordered(invoice=invoice, uri=self.uri(invoice), claim=claim)
 
     def why_off(self) -> dict[str, str | None]:
-        """Every coin that was set up, and why an invoice in it is refused now; None: it is not."""
+        """Return every configured coin, and why an invoice in it is refused now; None: it is accepted."""
         return {code: self._standings.why_off(code) for code in self.chains}
 
     async def view(self, id: str) -> View:
-        """Whoever knows the id may see it. Raises NotFound."""
+        """Return an invoice to anybody who knows its id. Raises NotFound."""
 
         def load(conn: Connection) -> View:
             invoice = repository.find(conn, id)
@@ -219,7 +220,7 @@ class InvoiceUseCases:
         return await self._store.read(load)
 
     async def look_again(self, id: str) -> Invoice:
-        """Have its address looked at now and for a while, also if that had ended long ago.
+        """Watch its address again, from now on for a while, also if that had ended long ago.
 
         Raises NotFound, NotAvailable (its chain is not set up any more).
         """
@@ -243,12 +244,12 @@ class InvoiceUseCases:
         return await self._store.read(lambda conn: refunds_page(conn, state=state, after=after, limit=limit))
 
     async def refund_sent(self, id: str, txid: str, *, actor: str) -> Refund:
-        """The operator has signed and sent it."""
+        """Record that the operator has signed and sent a refund."""
         now = self._clock.now()
         return await self._store.write(lambda conn: mark_refund_sent(conn, id, txid, actor=actor, now=now))
 
     def uri(self, invoice: Invoice) -> str:
-        """What a wallet scans. For a chain that is no longer set up, the bare address."""
+        """Return the payment URI; for a chain that is no longer configured, the bare address."""
         chain = self.chains.get(invoice.price.asset)
         if chain is None:
             return invoice.address
@@ -265,7 +266,7 @@ class InvoiceUseCases:
         return self.policy.confirmations.get(asset) or ASSETS[asset].confirmations or 1
 
     async def _price(self, order: Order) -> _Worth:
-        """In sats and in the coin's smallest units, at the rates of this moment."""
+        """Price an order in sats and in the coin's smallest units, at the present rates."""
         buys, sats = self._buys(order)
         btc: Rate | None = None
         if buys.cents is not None or needs_rate(order.asset):
@@ -302,15 +303,16 @@ class InvoiceUseCases:
         raise InvalidRequest(field="tier", why="name a tier and months, or sats")
 
     def _admit(self, conn: Connection, order: Order) -> tuple[str | None, Asker]:
-        """The account it is for, if there is one, and whom it counts for; refuses who has too many open."""
+        """Return the account it is for, if any, and whom it counts for. Raises for too many open invoices."""
         now = self._clock.now()
         who = asker(conn, order.asked_by, order.caller, self.policy, now=now)
         admit(conn, who, self.policy)
         return (None if order.account is None else account_to_pay(conn, order.account, now=now).id), who
 
     async def _fresh_address(self, chain: Chain) -> tuple[int, str]:
-        """An address that never received anything. Its index is never given twice; one for which the chain
-        had no answer was given to nobody, and the next order takes it."""
+        """Return an address that never received anything. Its index is never given twice; an index for which
+        the chain had no answer was given to nobody and is used by the next order.
+        """
         spare = self._spare.setdefault(chain.code, [])
         for _ in range(MAX_USED_IN_A_ROW):
             index = spare.pop() if spare else await self._take_index(chain.code)
@@ -381,9 +383,7 @@ async def open_invoices(
     goods: Sequence[Goods] = (),
     standings: Standings | None = None,
 ) -> AsyncIterator[InvoiceUseCases]:
-    """`goods`: what other packages sell by invoice, beside sats and tiers. `standings`: coins that are
-    off.
-    """
+    """`goods`: what others sell by invoice, besides sats and tiers. `standings`: coins off."""
     on_sale: tuple[Goods, ...] = (CreditGoods(), TierMonths(), *goods)
     sold = {one.kind: one for one in on_sale}
     settling = Settling(sold, key_life, policy)

@@ -1,1 +1,1 @@
-"""What one whole unit of an asset is worth in US dollars. Nobody else asks the world for a price."""
+"""The price oracle: what one whole unit of an asset is worth in US dollars."""

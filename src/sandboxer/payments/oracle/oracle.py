@@ -1,6 +1,6 @@
-"""The rates in use: remembered for a minute, asked for anew only while somebody wants them.
+"""The rates in use are remembered for a minute and refreshed only while somebody wants them.
 
-What an operator says of rates: written down, or whom to ask and how many must agree. Read strictly.
+An operator fixes rates in the settings, or names the services to ask and how many must agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANY = "*"
 
 
 class RateCache:
-    """Rates by several sources. Run `run()` beside it, so that callers seldom wait."""
+    """Rates of several sources. Run `run()` in a task, so that callers seldom wait."""
 
     def __init__(self, asking: Asking, clock: Clock, policy: RatePolicy = POLICY) -> None:
         self._asking = asking
@@ -105,7 +105,7 @@ class RateCache:
 
 
 class FixedRates:
-    """Rates an operator wrote down: for private deployments, and machines without a network."""
+    """Rates fixed by the operator, for private deployments and machines without a network."""
 
     def __init__(self, usd: Mapping[str, Decimal], clock: Clock) -> None:
         self._usd = dict(usd)
@@ -128,7 +128,7 @@ class FixedRates:
 
 
 class FirstKnown:
-    """What is written down goes before what is asked for."""
+    """Uses the rates of `first`, and those of `then` for assets that `first` does not know."""
 
     def __init__(self, first: Rates, then: Rates) -> None:
         self._first = first
@@ -149,7 +149,7 @@ class FirstKnown:
 async def open_rates(
     fixed: Mapping[str, str], asked: Mapping[str, Any], clock: Clock
 ) -> AsyncIterator[Rates]:
-    """What is written down goes first; beside it the world is asked only if `asked` names sources."""
+    """Open the rates: fixed ones come first, and services are asked only if `asked` names sources."""
     written = fixed_rates(fixed, clock)
     sources, policy = read_sources(asked), read_policy(asked)
     if (fixed and "sources" not in asked) or not sources:

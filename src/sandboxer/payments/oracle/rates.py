@@ -1,8 +1,6 @@
-"""A rate as a value, and the one question the other packages may ask. No network here.
+"""Rates and conversions, and the pure judgement that makes one rate of several sources' prices.
 
-What one source said of one asset's price, and what to make of several such sayings. Pure.
-
-Fails closed: too few, too old or too far apart, and there is no rate.
+It fails closed: if prices are too few, too old or too far apart, there is no rate. There is no network here.
 """
 
 from __future__ import annotations
@@ -45,19 +43,19 @@ class Rate:
 
 class Rates(Protocol):
     async def usd(self, asset: str) -> Rate:
-        """The rate now. Raises NoRate: nothing new may be priced, what is under way waits."""
+        """Return the present rate. Raises NoRate: nothing new may be priced then."""
 
     async def warm(self, assets: Iterable[str]) -> None:
-        """Have these at hand: asks for all of them at once. What fails is told by `usd`."""
+        """Fetch the rates of these assets at once. `usd` raises for those that failed."""
 
     @property
     def assets(self) -> tuple[str, ...]:
-        """What a rate can be asked for, sorted."""
+        """The assets that have a rate, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPrice:
-    """So many smallest units for so many sats; it holds until `expires_at` whatever the market does."""
+    """A price in smallest units for so many sats; it is fixed until `expires_at`."""
 
     asset: str
     atomic: int
@@ -122,12 +120,12 @@ def cents_for_sats(sats: int, btc: Rate) -> int:
 
 
 def atomic_for_sats(sats: int, asset: Asset, rate: Rate | None, btc: Rate | None) -> int:
-    """What the payer must send: rounded up. Raises NoRate if a rate is needed and missing."""
+    """Return what the payer must send, rounded up. Raises NoRate if a rate is needed and missing."""
     return _ceil(Fraction(sats) / _sats_per_atomic(asset, rate, btc))
 
 
 def sats_for_atomic(amount: int, asset: Asset, rate: Rate | None, btc: Rate | None) -> int:
-    """What is credited: rounded down. Raises NoRate if a rate is needed and missing."""
+    """Return what is credited, rounded down. Raises NoRate if a rate is needed and missing."""
     return int(amount * _sats_per_atomic(asset, rate, btc))
 
 
@@ -171,7 +169,7 @@ def _ceil(value: Fraction) -> int:
 
 
 def judge(asset: str, sightings: Iterable[Sighting], *, now: datetime, policy: RatePolicy = POLICY) -> Rate:
-    """The median of those who agree. Raises NoRate, which says what is wrong.
+    """Return the median of the sources that agree. Raises NoRate, which says what is wrong.
 
     A price in USDT counts only if there is a rate of USDT itself, found in the same way.
     """
@@ -221,7 +219,7 @@ def median(prices: Sequence[Decimal]) -> Decimal:
 
 
 def _newest(sightings: Iterable[Sighting]) -> list[Sighting]:
-    """One saying per source and asset: a source that repeats itself is still one source."""
+    """Return the newest price of each source and asset; a source that repeats itself counts once."""
     newest: dict[tuple[str, str], Sighting] = {}
     for one in sightings:
         known = newest.get((one.source, one.asset))
