@@ -19,8 +19,8 @@ BOUNDS = PrecedenceBounds()
         ({"one": 0.9, "two": 0.8, "quiet": 0.1}, {"one", "two"}),
         ({"one": 0.9, "two": 0.8}, set()),
         # Many who take little each, and much together.
-        ({"a": 0.1, "b": 0.1, "c": 0.1, "quiet": 0.0}, {"a", "b", "c"}),
-        ({"a": 0.1, "quiet": 0.0}, set()),
+        ({"a": 0.03, "b": 0.03, "c": 0.03, "quiet": 0.0}, {"a", "b", "c"}),
+        ({"a": 0.03, "quiet": 0.0}, set()),
         ({}, set()),
     ],
 )
@@ -46,16 +46,16 @@ def looks(precedence: Precedence, used: dict[str, float], *, since: float, count
 def test_a_burst_is_no_reason_and_half_a_second_of_it_is() -> None:
     precedence = Precedence(cores=2, bounds=BOUNDS)
     precedence.nothing_much(10.0)
-    assert looks(precedence, {"hog": 1.0, "quiet": 0.0}, since=10.0, count=1) == set()
-    assert looks(precedence, {"hog": 1.0, "quiet": 0.0}, since=10.1, count=4) == {"hog"}
+    assert looks(precedence, {"hog": 0.3, "quiet": 0.0}, since=10.0, count=1) == set()
+    assert looks(precedence, {"hog": 0.3, "quiet": 0.0}, since=10.1, count=4) == {"hog"}
 
 
 def test_who_has_stopped_comes_last_for_a_while_and_then_as_everybody() -> None:
     precedence = Precedence(cores=2, bounds=BOUNDS)
     precedence.nothing_much(10.0)
     looks(precedence, {"hog": 2.0, "quiet": 0.0}, since=10.0, count=20)
-    assert looks(precedence, {"hog": 0.0, "quiet": 0.1}, since=12.0, count=30) == {"hog"}
-    assert looks(precedence, {"hog": 0.0, "quiet": 0.1}, since=15.0, count=200) == set()
+    assert looks(precedence, {"hog": 0.0, "quiet": 0.04}, since=12.0, count=30) == {"hog"}
+    assert looks(precedence, {"hog": 0.0, "quiet": 0.04}, since=15.0, count=200) == set()
 
 
 def test_who_gets_nothing_because_it_gives_way_does_not_come_first_for_that() -> None:
@@ -91,7 +91,7 @@ def test_an_account_without_a_sandbox_that_runs_is_forgotten() -> None:
 def test_who_is_asked_is_looked_at_only_when_all_together_take_much_or_somebody_gives_way() -> None:
     precedence = Precedence(cores=2, bounds=BOUNDS)
     precedence.nothing_much(10.0)
-    assert precedence.is_little(0.05, 0.25)
+    assert precedence.is_little(0.01, 0.25)
     assert not precedence.is_little(0.2, 0.25)
     looks(precedence, {"hog": 2.0, "quiet": 0.0}, since=10.0, count=10)
     assert not precedence.is_little(0.0, 0.25)

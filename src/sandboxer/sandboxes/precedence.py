@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecedenceBounds:
-    # The part of all cores that accounts must take, together, before they give way.
-    floor: float = 1 / 8
+    # The part of all cores that accounts must take, together, before they give way. Little: where other
+    # programs of the host leave little to sandboxes, who gets it matters most.
+    floor: float = 1 / 32
     # Who gives way takes at least so many times as much as each who does not.
     gap: float = 1.5
     # Over which more use than before is averaged, and less: who gives way takes less because of it, and is
