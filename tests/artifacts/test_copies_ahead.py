@@ -21,7 +21,14 @@ from sandboxer.backends.namespaces.kept.copies import Spares
 from sandboxer.backends.namespaces.pool import SPARE, PoolKind
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import new_id
-from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.real_backend import (
+    clear,
+    make_order,
+    remove_leftovers,
+    require_walls,
+    settings_for,
+    state_folder,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL = Resources(vcpus=0.1, memory_mb=32, disk_mb=16, pids=16)
@@ -35,7 +42,7 @@ async def backend() -> AsyncIterator[NamespacesBackend]:
         async with open_backend(settings_for(state, pool_size_mb=1024)) as opened:
             yield opened
             await clear(opened)
-        remove_ground(opened)
+        remove_leftovers(opened)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

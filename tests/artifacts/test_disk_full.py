@@ -15,9 +15,9 @@ import pytest
 from sandboxer.settings import Settings
 from tests.artifacts.kept_audit import left_on_host
 from tests.support.archives import docker_archive, file, packed
-from tests.support.ground import require_walls
 from tests.support.http.real import GUEST, IMAGES
 from tests.support.http.served import Served, eventually, serving
+from tests.support.real_backend import require_walls
 
 FILE = "/root/data"
 CONTENT = os.urandom(300_000)

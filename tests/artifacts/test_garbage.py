@@ -22,8 +22,8 @@ from sandboxer.backends.contract import KeptDisk
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from tests.support.archives import IMAGE
-from tests.support.ground import IMAGES_DIR, require_walls, state_folder
 from tests.support.http.served import eventually, serving
+from tests.support.real_backend import IMAGES_DIR, require_walls, state_folder
 
 BUILT = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(days=1)

@@ -19,7 +19,14 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.kernel.errors import Conflict, NoCapacity, NotFound
 from sandboxer.kernel.ids import new_id
-from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.real_backend import (
+    clear,
+    make_order,
+    remove_leftovers,
+    require_walls,
+    settings_for,
+    state_folder,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MB = 1 << 20
@@ -38,7 +45,7 @@ async def dependencies() -> AsyncIterator[NamespacesBackend]:
         async with open_backend(settings_for(state, pool_size_mb=1536)) as opened:
             yield opened
             await forget_all(opened)
-        remove_ground(opened)
+        remove_leftovers(opened)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

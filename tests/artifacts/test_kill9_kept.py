@@ -14,7 +14,7 @@ import pytest
 
 from tests.artifacts.victim import DEEDS, Facts, Round, serve
 from tests.support.crash import dependencies, eventually, leftovers
-from tests.support.ground import require_walls
+from tests.support.real_backend import require_walls
 
 SEED = int(os.environ.get("SANDBOXER_TEST_SEED", "1"))
 # More steps than any deed has.

@@ -11,7 +11,7 @@ from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
 from sandboxer.backends.contract import Capability
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
 from sandboxer.backends.namespaces.pool import PoolKind
-from tests.support.ground import clear, make_order, require_walls, settings_for, state_folder
+from tests.support.real_backend import clear, make_order, require_walls, settings_for, state_folder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OURS = [check for check in CHECKS if check.needs in (Capability.SNAPSHOT, Capability.VOLUMES)]

@@ -16,12 +16,12 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.kernel.ids import new_id
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.settings import Settings
-from tests.support.ground import clear, remove_ground, require_walls, settings_for, state_folder
 from tests.support.http.accounts import funded
 from tests.support.http.real import IMAGES, real, why_not
 from tests.support.http.served import Served, serving
 from tests.support.http.signed import Client
 from tests.support.platforms import end_everything, free_port, start_server, why_not_real
+from tests.support.real_backend import clear, remove_leftovers, require_walls, settings_for, state_folder
 
 __all__ = ["real"]
 SMALL = {"resources": {"disk_mb": 64, "memory_mb": 128}}
@@ -240,7 +240,7 @@ async def test_a_restore_that_was_cut_short_leaves_what_was_or_what_shall_be(
             await opened.drop(disk_id)
             await opened.drop_volume(volume_id)
             assert (opened.dependencies.promised.disk_mb, opened.dependencies.promised.kept_mb) == (0, 0)
-        remove_ground(opened)
+        remove_leftovers(opened)
 
 
 @pytest.mark.slow

@@ -28,7 +28,14 @@ from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, paying, settled
 from tests.support.clock import ManualClock
-from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.real_backend import (
+    clear,
+    make_order,
+    remove_leftovers,
+    require_walls,
+    settings_for,
+    state_folder,
+)
 from tests.support.sandboxes import ALICE, OpenPlatform
 
 
@@ -254,4 +261,4 @@ async def test_a_real_server_that_was_ended_finds_its_volumes_and_who_has_them()
             await clear(opened)
             await opened.drop_volume(volume_id)
             assert opened.dependencies.promised.disk_mb == 0
-        remove_ground(opened)
+        remove_leftovers(opened)

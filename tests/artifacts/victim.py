@@ -16,10 +16,10 @@ from sandboxer.settings import Settings
 from tests.artifacts.fuse import Fuse
 from tests.artifacts.kept_audit import audit_kept
 from tests.support.archives import docker_archive, file, packed
-from tests.support.ground import GUEST_DIR, IMAGES_DIR
 from tests.support.http.accounts import funded
 from tests.support.http.served import Served, serving
 from tests.support.http.signed import Client, Credentials
+from tests.support.real_backend import GUEST_DIR, IMAGES_DIR
 
 FILE = "/root/data"
 OLD, NEW = b"old" * 30_000, b"new" * 40_000

@@ -20,7 +20,7 @@ from testchains.stacks import local as stacks
 from tests.support.cli import PROGRAM
 from tests.support.platforms import why_not_real
 
-GROUND = Path("/var/tmp")
+FOLDER = Path("/var/tmp")
 WHY_NOT = {"evm": why_no_anvil, "stacks": stacks.why_not, "ltc": litecoin.why_not, "xmr": monero.why_not}
 needs_walls = pytest.mark.skipif(why_not_real() is not None, reason=str(why_not_real()))
 
@@ -31,7 +31,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def folders() -> set[Path]:
-    return set(GROUND.glob("sandboxer-pay-*"))
+    return set(FOLDER.glob("sandboxer-pay-*"))
 
 
 @contextmanager

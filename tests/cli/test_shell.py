@@ -22,7 +22,7 @@ from tests.support.cli import PROGRAM, Cli
 from tests.support.platforms import (
     destroy_everything,
     free_port,
-    remove_ground,
+    remove_leftovers,
     served_once,
     start_server,
     why_not_real,
@@ -164,7 +164,7 @@ def test_a_shell_goes_on_when_the_platform_was_started_again(tmp_path: Path) -> 
                 assert terminal.end() == 6
                 destroy_everything(again)
     finally:
-        remove_ground(state)
+        remove_leftovers(state)
 
 
 def type_until(terminal: Screen, keys: bytes, expected: bytes) -> None:

@@ -11,7 +11,14 @@ from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.real_backend import (
+    clear,
+    make_order,
+    remove_leftovers,
+    require_walls,
+    settings_for,
+    state_folder,
+)
 
 DEVIATIONS: dict[str, str] = {}
 
@@ -23,7 +30,7 @@ async def backend() -> AsyncIterator[NamespacesBackend]:
         async with open_backend(settings_for(state)) as opened:
             yield opened
             await clear(opened)
-        remove_ground(opened)
+        remove_leftovers(opened)
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -53,4 +60,4 @@ async def test_a_backend_that_was_closed_finds_its_sandboxes_when_it_is_opened_a
                 items = [item async for item in process.output()]
             assert b"".join(item.data for item in items if not isinstance(item, Exit)) == b"before\nafter\n"
             await clear(second)
-        remove_ground(second)
+        remove_leftovers(second)

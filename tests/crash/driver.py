@@ -22,7 +22,7 @@ from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.crash.audit import OWNER, STEADY, audit, everything
-from tests.support.ground import GUEST_DIR, IMAGES_DIR
+from tests.support.real_backend import GUEST_DIR, IMAGES_DIR
 
 WORKERS = 4
 MOST = 10

@@ -15,7 +15,7 @@ import pytest
 
 from tests.crash.driver import Round, serve
 from tests.support.crash import dependencies, eventually, kill_everything, leftovers
-from tests.support.ground import require_walls
+from tests.support.real_backend import require_walls
 
 ROUNDS = int(os.environ.get("SANDBOXER_TEST_CRASHES", "12"))
 MANY_ROUNDS = 60

@@ -16,7 +16,7 @@ from tests.support.platforms import (
     Up,
     destroy_everything,
     free_port,
-    remove_ground,
+    remove_leftovers,
     start_server,
     why_not_real,
 )
@@ -81,7 +81,7 @@ def up(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             process.terminate()
             process.wait(60)
     finally:
-        remove_ground(state)
+        remove_leftovers(state)
 
 
 def first_sandbox(programs: Path, up: Up) -> str:

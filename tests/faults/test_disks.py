@@ -16,7 +16,7 @@ import pytest
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.faults.mounts import device_of, fill, make_read_only, run, small_ext4, small_tmpfs
 from tests.faults.platforms import Served, served
-from tests.support.platforms import IMAGES, ROOT, destroy_everything, remove_ground, why_not_real
+from tests.support.platforms import IMAGES, ROOT, destroy_everything, remove_leftovers, why_not_real
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -107,4 +107,4 @@ def test_a_pool_that_was_unmounted_is_told_by_health_and_doctor(tmp_path: Path) 
             destroy_everything(platform.up)
             platform.stop(within_s=30)
     finally:
-        remove_ground(state)
+        remove_leftovers(state)

@@ -26,17 +26,17 @@ from sandboxer.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.clock import eventually as by_the_clock
 from tests.support.crash import kill_everything
-from tests.support.ground import (
+from tests.support.http.served import Served, eventually, serving
+from tests.support.real_backend import (
     GUEST_DIR,
     IMAGES_DIR,
     clear,
     make_order,
-    remove_ground,
+    remove_leftovers,
     require_walls,
     settings_for,
     state_folder,
 )
-from tests.support.http.served import Served, eventually, serving
 from tests.support.sandboxes import ALICE, OpenPlatform
 
 
@@ -59,7 +59,7 @@ async def walls(state: Path) -> AsyncIterator[NamespacesBackend]:
             yield backend
         finally:
             await clear(backend)
-    remove_ground(backend)
+    remove_leftovers(backend)
 
 
 def sleeper(uid: int | None = None) -> subprocess.Popen[bytes]:

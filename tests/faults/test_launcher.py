@@ -11,7 +11,7 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.faults.platforms import served
-from tests.support.platforms import destroy_everything, remove_ground, why_not_real
+from tests.support.platforms import destroy_everything, remove_leftovers, why_not_real
 
 pytestmark = [
     pytest.mark.slow,
@@ -55,4 +55,4 @@ def test_a_launcher_that_hangs_is_replaced_and_living_sandboxes_go_on(tmp_path: 
             platform.stop(within_s=30)
             assert time.monotonic() - began < 30
     finally:
-        remove_ground(state)
+        remove_leftovers(state)

@@ -13,7 +13,14 @@ import pytest
 from sandboxer.backends.namespaces.backend import open_backend
 from sandboxer.backends.namespaces.uids import BLOCK, WIDTH, UidClaims, UidRanges, is_anyone_in, overlaps
 from sandboxer.kernel.errors import NoCapacity
-from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.real_backend import (
+    clear,
+    make_order,
+    remove_leftovers,
+    require_walls,
+    settings_for,
+    state_folder,
+)
 
 # Nobody's, on any host that tests run on.
 BASE = 3_900_000_000
@@ -84,11 +91,11 @@ async def test_sandboxes_of_two_platforms_have_different_uids_even_while_a_serve
                     assert await again.strays() == {}
                     await clear(again)
                 await clear(other)
-            remove_ground(other)
+            remove_leftovers(other)
         finally:
             async with open_backend(ours) as last:
                 await clear(last)
-            remove_ground(last)
+            remove_leftovers(last)
 
 
 def test_a_range_in_which_a_process_runs_is_avoided_within_a_block_of_ours_too(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ from tests.faults.living import (
 )
 from tests.faults.platforms import Served, served
 from tests.support.crash import kill_everything
-from tests.support.ground import state_folder
 from tests.support.platforms import IMAGES, ROOT, free_port, why_not_real
+from tests.support.real_backend import state_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # The last one before sandboxes had their own /dev, stdin was acknowledged and environments were sealed.

@@ -24,7 +24,7 @@ from sandboxer.settings import Settings
 from sandboxer.store.installation import Installation
 from sandboxer.wiring import Platform, open_platform
 from tests.support.crash import kill_everything
-from tests.support.ground import GUEST_DIR, IMAGES_DIR, require_walls, state_folder
+from tests.support.real_backend import GUEST_DIR, IMAGES_DIR, require_walls, state_folder
 from tests.support.sandboxes import OWNER
 
 OURS = Installation("ins_a", 5)

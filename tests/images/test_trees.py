@@ -9,11 +9,11 @@ from pathlib import Path
 from sandboxer.backends.contract import Handle
 from sandboxer.backends.guest import Command, Output
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from tests.support.ground import (
+from tests.support.real_backend import (
     IMAGES_DIR,
     clear,
     make_order,
-    remove_ground,
+    remove_leftovers,
     require_walls,
     settings_for,
     state_folder,
@@ -58,4 +58,4 @@ async def test_a_resumed_sandbox_stays_on_its_tree_and_a_new_one_gets_the_new() 
             assert await tree_inside(backend, old) == "base@one"
             assert await tree_inside(backend, new) == "base@two"
             await clear(backend)
-        remove_ground(backend)
+        remove_leftovers(backend)

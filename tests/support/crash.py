@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.ground import state_folder
+from tests.support.real_backend import state_folder
 
 CGROUPS = [
     path for path in (Path("/sys/fs/cgroup/unified"), *Path("/sys/fs/cgroup").glob("*")) if path.is_dir()
@@ -52,7 +52,7 @@ def leftovers(state: Path) -> list[str]:
     return found
 
 
-def remove_ground(state: Path) -> None:
+def remove_leftovers(state: Path) -> None:
     for parent in cgroup_parents(state):
         parent.rmdir()
     if os.path.ismount(state / "pool"):
@@ -83,4 +83,4 @@ def kill_everything(state: Path) -> None:
         return [str(path) for parent in cgroup_parents(state) for path in parent.iterdir() if path.is_dir()]
 
     assert eventually(remove) == []
-    remove_ground(state)
+    remove_leftovers(state)

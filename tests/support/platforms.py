@@ -106,7 +106,7 @@ def real_platform(
             finally:
                 destroy_everything(up)
     finally:
-        remove_ground(state_dir)
+        remove_leftovers(state_dir)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def start_server(
     return up, process
 
 
-def remove_ground(state_dir: Path) -> None:
+def remove_leftovers(state_dir: Path) -> None:
     """What outlives a server by design: the mounted pool, and cgroup parents."""
     _unmount_below(state_dir)
     remove_cgroups(state_dir)
@@ -181,7 +181,7 @@ def end_everything(up: Up, server: Process) -> None:
         kill_everything(up.state_dir)
     server.terminate()
     server.wait(30)
-    remove_ground(up.state_dir)
+    remove_leftovers(up.state_dir)
 
 
 def free_port() -> int:

@@ -48,7 +48,7 @@ SERVE = Spec(command="exec python3 /workspace/app.py", health=replace(QUICK, pat
 
 
 @dataclass
-class Ground:
+class ReopenablePlatform:
     """A platform that can be closed and opened again on the same state."""
 
     settings: Settings
@@ -102,28 +102,28 @@ class Ground:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+async def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ReopenablePlatform]:
     """One for all tests of a module: making a pool takes longer than most of them."""
     if why := why_not():
         pytest.skip(why)
     state = tmp_path_factory.mktemp("services") / "state"
-    ground = Ground(Settings(state_dir=state, images_dir=IMAGES, pool_size_mb=800))
+    reopenable = ReopenablePlatform(Settings(state_dir=state, images_dir=IMAGES, pool_size_mb=800))
     try:
-        await ground.open()
+        await reopenable.open()
         try:
-            yield ground
+            yield reopenable
         finally:
-            await ground.close()
+            await reopenable.close()
     finally:
         if os.path.ismount(state / "pool"):
             await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def ground(house: Ground) -> AsyncIterator[Ground]:
-    yield house
-    for service in (await house.services.list(OWNER)).records:
-        await house.services.remove(service.id, OWNER)
+async def reopenable(shared_platform: ReopenablePlatform) -> AsyncIterator[ReopenablePlatform]:
+    yield shared_platform
+    for service in (await shared_platform.services.list(OWNER)).records:
+        await shared_platform.services.remove(service.id, OWNER)
 
 
 ONCE = Restart(backoff_s=0.05, max_crashes=2, window_s=60)

@@ -7,7 +7,6 @@ import secrets
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SANDBOX_ID = re.compile(r"^sbx_[0-9a-hjkmnp-tv-z]{26}$")
-_SESSION_ID = re.compile(r"^ses_[0-9a-hjkmnp-tv-z]{26}$")
 _VOLUME_ID = re.compile(r"^vol_[0-9a-hjkmnp-tv-z]{26}$")
 _KEPT_ID = re.compile(r"^(?!sbx|vol)[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$")
 
@@ -32,7 +31,3 @@ def is_kept_id(text: str) -> bool:
 def is_volume_id(text: str) -> bool:
     """Checks the id of a disk that sandboxes attach. It becomes a path."""
     return _VOLUME_ID.match(text) is not None
-
-
-def is_session_id(text: str) -> bool:
-    return _SESSION_ID.match(text) is not None

@@ -12,8 +12,8 @@ import secrets
 
 import pytest
 
-from tests.money.model.hunt import MOST, hunt, likely
 from tests.money.model.mutations import MUTATIONS, Mutation
+from tests.money.model.search import MOST, likely, search
 
 mends = pytest.mark.parametrize("mutation", MUTATIONS, ids=[one.mend for one in MUTATIONS])
 
@@ -26,7 +26,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 def find(mutation: Mutation, first: int) -> None:
     print(f"\n{mutation.mend}: schedules from seed {first} on")
-    found = hunt(mutation, first)
+    found = search(mutation, first)
     assert found is not None, f"{mutation.mend}: {mutation.what}: not found in {MOST} schedules from {first}"
     print(f"{found.row()} {found.seconds:.0f} s, {found.alarms} false alarms")
 

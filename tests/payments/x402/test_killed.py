@@ -39,7 +39,7 @@ def facilitator(evm: Anvil) -> Iterator[Facilitator]:
         yield running
 
 
-class Ground:
+class Scene:
     """A folder of state, the chain, and an agent that signed one payment and keeps presenting it."""
 
     def __init__(self, evm: Anvil, facilitator: Facilitator, folder: Path, path: str) -> None:
@@ -139,30 +139,30 @@ def sats_of(answer: httpx.Response) -> int:
 async def test_killed_at_any_step_the_same_payment_is_taken_once(
     evm: Anvil, facilitator: Facilitator, tmp_path: Path, step: str, path: str
 ) -> None:
-    ground = Ground(evm, facilitator, tmp_path, path)
-    shop = ground.start()
-    await ground.sign(shop.url)
+    scene = Scene(evm, facilitator, tmp_path, path)
+    shop = scene.start()
+    await scene.sign(shop.url)
     facilitator.stop_at(step)
-    sending = ground.pay_to_nobody(shop.url)
+    sending = scene.pay_to_nobody(shop.url)
     assert facilitator.reached.wait(30)
     shop.kill()
     facilitator.go_on()
     sending.join(30)
-    shop = ground.start()
+    shop = scene.start()
     try:
-        answer = ground.pay(shop.url)
+        answer = scene.pay(shop.url)
         assert answer.status_code in (201, 202), answer.text
-        eventually(lambda: ground.states() == [State.CONFIRMED.value])
-        again = ground.pay(shop.url)
+        eventually(lambda: scene.states() == [State.CONFIRMED.value])
+        again = scene.pay(shop.url)
         assert again.status_code in (201, 202), again.text
         if path == "/v1/sandboxes":
             assert again.json()["id"] == answer.json()["id"]
-            seen = ground.look(f"{shop.url}/v1/payments/{_payment_id(ground)}")
+            seen = scene.look(f"{shop.url}/v1/payments/{_payment_id(scene)}")
             assert seen["sandbox_id"] == answer.json()["id"]
     finally:
         shop.kill()
-    assert ground.spent == ground.amount
-    ground.check_books(_sats(ground))
+    assert scene.spent == scene.amount
+    scene.check_books(_sats(scene))
 
 
 @pytest.mark.slow
@@ -172,55 +172,55 @@ async def test_killed_and_never_asked_again_the_books_follow_the_chain(
     evm: Anvil, facilitator: Facilitator, tmp_path: Path, step: str, path: str
 ) -> None:
     """The payer is gone: what moved on the chain is his credit, what did not move is not."""
-    ground = Ground(evm, facilitator, tmp_path, path)
-    shop = ground.start()
-    await ground.sign(shop.url)
+    scene = Scene(evm, facilitator, tmp_path, path)
+    shop = scene.start()
+    await scene.sign(shop.url)
     facilitator.stop_at(step)
-    ground.pay_to_nobody(shop.url)
+    scene.pay_to_nobody(shop.url)
     assert facilitator.reached.wait(30)
     shop.kill()
     facilitator.go_on()
-    before = ground.states()
-    shop = ground.start()
+    before = scene.states()
+    shop = scene.start()
     try:
         if before == [State.BROADCASTING.value] or before == [State.CONFIRMED.value]:
-            eventually(lambda: ground.states() == [State.CONFIRMED.value])
-            assert ground.spent == ground.amount
+            eventually(lambda: scene.states() == [State.CONFIRMED.value])
+            assert scene.spent == scene.amount
         else:
             assert before in ([], [State.QUEUED.value])
-            assert ground.spent == 0
+            assert scene.spent == 0
     finally:
         shop.kill()
-    ground.check_books(_sats(ground) if ground.spent else 0)
+    scene.check_books(_sats(scene) if scene.spent else 0)
 
 
 async def test_killed_while_it_is_being_made_nothing_was_paid_and_nothing_is_left(
     evm: Anvil, facilitator: Facilitator, tmp_path: Path
 ) -> None:
-    ground = Ground(evm, facilitator, tmp_path, "/v1/sandboxes")
-    shop = ground.start(boot_s=60)
-    await ground.sign(shop.url)
-    ground.pay_to_nobody(shop.url)
-    eventually(lambda: ground.states() == [State.QUEUED.value])
+    scene = Scene(evm, facilitator, tmp_path, "/v1/sandboxes")
+    shop = scene.start(boot_s=60)
+    await scene.sign(shop.url)
+    scene.pay_to_nobody(shop.url)
+    eventually(lambda: scene.states() == [State.QUEUED.value])
     shop.kill()
-    assert ground.spent == 0
-    shop = ground.start()
+    assert scene.spent == 0
+    shop = scene.start()
     try:
-        assert ground.states() == [State.QUEUED.value]
-        assert ground.spent == 0
-        ground.check_books(0)
-        answer = ground.pay(shop.url)
+        assert scene.states() == [State.QUEUED.value]
+        assert scene.spent == 0
+        scene.check_books(0)
+        answer = scene.pay(shop.url)
         assert answer.status_code == 201, answer.text
         assert answer.json()["state"] == "ready"
     finally:
         shop.kill()
-    assert ground.spent == ground.amount
-    ground.check_books(_sats(ground))
+    assert scene.spent == scene.amount
+    scene.check_books(_sats(scene))
 
 
-def _payment_id(ground: Ground) -> str:
-    return str(ground.read(lambda conn: conn.execute(select(payments.c.id)).scalar_one()))
+def _payment_id(scene: Scene) -> str:
+    return str(scene.read(lambda conn: conn.execute(select(payments.c.id)).scalar_one()))
 
 
-def _sats(ground: Ground) -> int:
-    return int(ground.read(lambda conn: conn.execute(select(payments.c.sats)).scalar_one()))
+def _sats(scene: Scene) -> int:
+    return int(scene.read(lambda conn: conn.execute(select(payments.c.sats)).scalar_one()))

@@ -1,3 +1,3 @@
 """Fixtures of this folder; they are made in `tests.support.services`."""
 
-from tests.support.services import ground, house  # noqa: F401
+from tests.support.services import reopenable, shared_platform  # noqa: F401

@@ -83,10 +83,10 @@ def test_the_policy_says_what_follows_an_end(policy: Policy, is_failure: bool, s
 
 
 def test_every_state_of_a_sandbox_is_a_ground() -> None:
-    grounds = {state: sandbox_status(state, "exited", is_frozen=False) for state in lifecycle.State}
-    assert grounds[lifecycle.State.STOPPED] is SandboxStatus.HALTED
-    assert grounds[lifecycle.State.GRACE] is SandboxStatus.UP
-    assert grounds[lifecycle.State.DESTROYING] is SandboxStatus.GONE
+    statuses = {state: sandbox_status(state, "exited", is_frozen=False) for state in lifecycle.State}
+    assert statuses[lifecycle.State.STOPPED] is SandboxStatus.HALTED
+    assert statuses[lifecycle.State.GRACE] is SandboxStatus.UP
+    assert statuses[lifecycle.State.DESTROYING] is SandboxStatus.GONE
     assert sandbox_status(lifecycle.State.STOPPED, "stop_by_caller", is_frozen=False) is SandboxStatus.STOPPED
     assert sandbox_status(lifecycle.State.GRACE, "dry_while_frozen", is_frozen=True) is SandboxStatus.FROZEN
     assert sandbox_status(None, "", is_frozen=False) is SandboxStatus.GONE

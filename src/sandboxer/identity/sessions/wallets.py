@@ -86,17 +86,7 @@ def account_of(conn: Connection, wallet: Wallet, now: datetime) -> str:
     row = conn.execute(select(wallets).where(wallets.c.address == wallet.caip10)).one_or_none()
     if row is None:
         account = new_id("acc")
-        _insert(conn, wallet, account, now)
-        data = {"address": wallet.caip10}
-        record(
-            conn,
-            subject=account,
-            kind="wallet.linked",
-            actor=wallet.caip10,
-            reason="first_sign_in",
-            at=now,
-            data=data,
-        )
+        _insert(conn, wallet, account, now, reason="first_sign_in")
         return account
     if row.revoked_at is not None:
         raise Unauthenticated(
@@ -125,17 +115,7 @@ def link(conn: Connection, wallet: Wallet, account: str, now: datetime) -> None:
             reason="too_many_wallets",
             hint="Use one of those that are linked.",
         )
-    _insert(conn, wallet, account, now)
-    data = {"address": wallet.caip10}
-    record(
-        conn,
-        subject=account,
-        kind="wallet.linked",
-        actor=wallet.caip10,
-        reason="signed",
-        at=now,
-        data=data,
-    )
+    _insert(conn, wallet, account, now, reason="signed")
 
 
 def end_sessions(conn: Connection, address: str, now: datetime) -> int:
@@ -147,10 +127,11 @@ def end_sessions(conn: Connection, address: str, now: datetime) -> int:
     return ended.rowcount
 
 
-def _insert(conn: Connection, wallet: Wallet, account: str, now: datetime) -> None:
-    conn.execute(
-        insert(wallets).values(address=wallet.caip10, account=account, created_at=now, revoked_at=None)
-    )
+def _insert(conn: Connection, wallet: Wallet, account: str, now: datetime, *, reason: str) -> None:
+    address = wallet.caip10
+    conn.execute(insert(wallets).values(address=address, account=account, created_at=now, revoked_at=None))
+    data = {"address": address}
+    record(conn, subject=account, kind="wallet.linked", actor=address, reason=reason, at=now, data=data)
 
 
 def _known(row: Row[Any]) -> KnownWallet:

@@ -1,4 +1,4 @@
-"""A place to build real walls on, for tests: skipped with the reason where this host has none."""
+"""Opens a real backend for tests, which are skipped with the reason where this host cannot build walls."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def clear(backend: NamespacesBackend) -> None:
         await backend.teardown(sandbox_id)
 
 
-def remove_ground(backend: NamespacesBackend) -> None:
-    """What outlives the backend by design: cgroup parents and the mounted pool with its loop."""
+def remove_leftovers(backend: NamespacesBackend) -> None:
+    """Removes what outlives the backend by design: cgroup parents and the mounted pool with its loop."""
     backend.dependencies.cgroups.remove_parents()
     backend.dependencies.pool.unmount()
 

@@ -1,7 +1,7 @@
 """How many schedules the model needs to find a mend that was taken back.
 
-`python -m tests.money.model.hunt [first seed] [mend …]` prints a table; with `likely` as the first seed, each
-search begins with a schedule that plays the act which is made for the mend.
+`python -m tests.money.model.search [first seed] [mend …]` prints a table; with `likely` as the first seed,
+each search begins with a schedule that plays the act which is made for the mend.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Found:
         return f"| {self.mutation.mend} | {self.mutation.what} | {self.seed} | {self.schedules} | {said} |"
 
 
-def hunt(mutation: Mutation, first: int, *, most: int = MOST) -> Found | None:
+def search(mutation: Mutation, first: int, *, most: int = MOST) -> Found | None:
     """None: not found. What is wrong without the mutation too, the model has not found."""
     began, alarms = time.monotonic(), 0
     for number in range(most):
@@ -87,7 +87,7 @@ def main() -> None:
     for mutation in MUTATIONS:
         if wanted and mutation.mend not in wanted:
             continue
-        found = hunt(mutation, likely(mutation, 1) if first == "likely" else int(first))
+        found = search(mutation, likely(mutation, 1) if first == "likely" else int(first))
         text = (
             f"| {mutation.mend} | {mutation.what} | – | not in {MOST} | |" if found is None else found.row()
         )
