@@ -1,8 +1,8 @@
 """Any schedule of credits, holds, meters, settlements, crashes and retries: exact to the sat, sums to zero.
 
-The model keeps its own list of what ran when, and charges it once, at the end. It does not know when the
-charges of a bucket without sats end: from then on what ran is the most that is charged, and usage, which is
-counted apart, is exactly what was.
+The model keeps its own list of what ran when, and charges it once, at the end. It knows by its own sums who
+ran anything without a whole sat left that was not held: only then can charges end. From then on what ran is
+the most that is charged, and usage, which is counted apart, is exactly what was.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT
-from sandboxer.money.buckets import credit, load_bucket, open_bucket, receipt, settle_account, spend
+from sandboxer.money.buckets import credit, open_bucket, receipt, settle_account, spend
 from sandboxer.money.holds import begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, charge_once, close_meter
 from sandboxer.money.policy import Use
@@ -58,8 +58,8 @@ class Model:
     used: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OWNERS, 0))
     runs: dict[str, Run] = field(default_factory=dict)
     holds: dict[str, str] = field(default_factory=dict)
-    # Whose charges have ended once, for want of sats.
-    stopped: set[str] = field(default_factory=set)
+    # Who once ran something without a sat to spend: its charges may have ended.
+    dried: set[str] = field(default_factory=set)
 
     def end(self, meter: str, at: datetime) -> None:
         run = self.runs[meter]
@@ -73,6 +73,13 @@ class Model:
             if run.owner == owner
         )
         return self.used[owner] + running
+
+    def note_dry(self, owner: str, held: int, now: datetime) -> None:
+        """Asked after every step, so before anybody pays, lets go of a hold or is charged less."""
+        left = (self.came_in[owner] - held) * NSATS_PER_SAT - self.owed(owner, now)
+        is_running = any(run.owner == owner and run.rate for run in self.runs.values())
+        if is_running and left < NSATS_PER_SAT:
+            self.dried.add(owner)
 
 
 class Crash(Exception):
@@ -240,10 +247,10 @@ class Money(RuleBasedStateMachine):
                 view = account_view(conn, owner, now=self.now)
                 charged = self.model.came_in[owner] - (view.balance - view.debt)
                 owed = self.model.owed(owner, self.now) // NSATS_PER_SAT
-                if load_bucket(conn, owner).run_to(self.now).is_stopped:
-                    self.model.stopped.add(owner)
-                assert charged <= owed if owner in self.model.stopped else charged == owed
-                assert {hold.id for hold in open_holds(conn, owner)} == {
+                holds = open_holds(conn, owner)
+                self.model.note_dry(owner, sum(hold.sats for hold in holds), self.now)
+                assert charged <= owed if owner in self.model.dried else charged == owed
+                assert {hold.id for hold in holds} == {
                     id for id, of in self.model.holds.items() if of == owner
                 }
 
@@ -255,7 +262,7 @@ class Money(RuleBasedStateMachine):
                 lines = usage(conn, owner, since=NOW, until=far, now=self.now)
                 used, view = sum(line.nsats for line in lines), account_view(conn, owner, now=self.now)
                 assert used // NSATS_PER_SAT == self.model.came_in[owner] - (view.balance - view.debt)
-                if owner not in self.model.stopped:
+                if owner not in self.model.dried:
                     assert used == self.model.owed(owner, self.now)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +14,8 @@ from typing import Any
 
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
+
+from sandboxer.payments.x402.evm.watcher import UNFOUND_LOOKS
 
 NETWORK, CHAIN_ID = "eip155:31337", 31337
 ASSET = "0x" + "a5" * 20
@@ -83,6 +86,8 @@ class Chain:
         self.pretends = ""
         # By nonce, in the order in which they were said.
         self.denials: dict[str, list[Denial]] = {}
+        # How often the receipt of one that is there was not shown.
+        self.withheld: Counter[str] = Counter()
         self._showed_branch = False
 
     # -- the truth -----------------------------------------------------------------------------------------
@@ -134,6 +139,11 @@ class Chain:
         heads = [one.head for one in self.denials.get(nonce, ())[since:] if one.of_branch or not of_branch]
         return bool(heads) and max(heads) - min(heads) >= MISSING
 
+    def may_be_given_up(self, nonce: str) -> bool:
+        """Whether the only node hid it for so long that nobody is to blame: it denied it for many blocks, or
+        showed for a day and many looks that the nonce is spent, and never by what."""
+        return self.was_denied(nonce) or self.withheld[nonce] >= UNFOUND_LOOKS // 3
+
     # -- what is said of it --------------------------------------------------------------------------------
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
@@ -169,7 +179,10 @@ class Chain:
         if method == "eth_getBlockByNumber":
             return self._block(int(params[0], 16), head)
         if method == "eth_getTransactionReceipt":
-            return None if self.lies else self._receipt(self._by_id(params[0]), head)
+            receipt = self._receipt(one := self._by_id(params[0]), head)
+            if one is not None and receipt is not None and self.lies:
+                self.withheld[one.nonce] += 1
+            return None if self.lies else receipt
         if method == "eth_getTransactionByHash":
             one = self._by_id(params[0])
             return None if one is None or self.lies else {"hash": one.id, "blockHash": self._hash(one, head)}

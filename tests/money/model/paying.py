@@ -267,9 +267,8 @@ async def end(run: Run) -> None:
         person.least_paid = person.most_paid = 0
     for paid in paid_by(run):
         if chain.is_there(paid.nonce) and paid.nonce in run.extras["known"]:
-            # Given up for good only where its time was over and its node denied it for as long as it takes.
-            is_given_up = run.extras["states"][paid.nonce] == State.FAILED.value
-            is_lost = is_given_up and chain.was_denied(paid.nonce)
+            is_failed = run.extras["states"][paid.nonce] == State.FAILED.value
+            is_lost = is_failed and chain.may_be_given_up(paid.nonce)
             paid.owner.least_paid += 0 if is_lost else paid.sats
             paid.owner.most_paid += 0 if is_lost else paid.sats
     selling.count(run)

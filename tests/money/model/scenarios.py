@@ -241,7 +241,7 @@ async def _must_be_back(run: Run, paid: Paid, why: str) -> None:
         await _look_at(run, paid.nonce)
     await paying.check(run)
     state = run.extras["states"].get(paid.nonce)
-    is_kept = chain.is_there(paid.nonce) and not (state == "failed" and chain.was_denied(paid.nonce))
+    is_kept = chain.is_there(paid.nonce) and not (state == "failed" and chain.may_be_given_up(paid.nonce))
     assert state == "confirmed" or not is_kept, f"a payment is {state}, its chain has it: {why}"
 
 
