@@ -438,7 +438,7 @@ class Spares(Protocol):
 
 @runtime_checkable
 class GivesWay(Protocol):
-    """It can let sandboxes come last on the processor: they run when nobody else of this host wants it."""
+    """It can let sandboxes come last on the processor: they run when no other sandbox wants it."""
 
     async def processor_s_of_all(self) -> float:
         """Seconds that all its sandboxes together have had of the processor; one look, however many."""

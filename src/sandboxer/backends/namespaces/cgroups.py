@@ -206,7 +206,7 @@ class Cgroups:
                     _write(f"{root}/{sandbox_id}/{file}", value)
 
     def set_last(self, sandbox_id: str, is_last: bool, vcpus: float) -> None:
-        """Whether it runs only when nobody else wants the processor. Raises OSError when it is gone.
+        """Whether it runs only when no other sandbox wants the processor. Raises OSError when it is gone.
 
         A light weight would not do: however light, what runs keeps the processor for a slice of the
         scheduler's before who wakes up gets it. What is idle is interrupted at once.
