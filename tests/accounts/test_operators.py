@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from sandboxer.accounts import audit, operators, records
+from sandboxer.accounts import audit, operators
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.records import Status
+from sandboxer.accounts.revocation import finish, revoke
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, InvalidRequest, SandboxerError
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance
@@ -30,7 +31,6 @@ ACTS: dict[str, Callable[[Connection, Caller, str], Any]] = {
     "cap": lambda c, who, why: operators.cap_account(c, who, "acc_root", Caps(), reason=why, now=NOW),
     "adjust": lambda c, who, why: operators.adjust(c, who, "acc_root", 1, id="a", reason=why, now=NOW),
     "pay out": lambda c, who, why: operators.pay_out(c, who, 1, id="p", reason=why, now=NOW),
-    "end children": lambda c, who, why: operators.end_children(c, who, "acc_root", reason=why, now=NOW),
 }
 
 
@@ -126,9 +126,10 @@ def test_the_operator_sees_every_account_with_its_money_and_sums_that_are_zero(c
 
 def test_closing_a_parent_needs_its_children_to_end_first(conn: Connection) -> None:
     rich(conn)
-    child_of(conn, "acc_root")
+    child = child_of(conn, "acc_root")
     with pytest.raises(Conflict):
         operators.close_account(conn, OPERATOR, "acc_root", reason="asked", now=NOW)
-    revoked = operators.end_children(conn, OPERATOR, "acc_root", reason="closing", now=NOW)
-    assert len(revoked) == 1
-    assert records.load(conn, "acc_root").status is Status.ACTIVE
+    revoke(conn, child.account, actor="op", reason="closing", now=NOW)
+    finish(conn, child.account, now=NOW)
+    closed = operators.close_account(conn, OPERATOR, "acc_root", reason="asked", now=NOW)
+    assert closed.status is Status.CLOSED

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, func, select
 from sandboxer.accounts import audit, records
 from sandboxer.accounts.caps import NO_CAPS, Caps, as_json
 from sandboxer.accounts.records import Account, Change, has_bucket
-from sandboxer.accounts.revocation import Revocation, revoke_children
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, InvalidRequest
 from sandboxer.money.amounts import Sats, checked_amount
@@ -90,15 +89,6 @@ def reinstate_account(
 def close_account(conn: Connection, operator: Caller, account: str, *, reason: str, now: datetime) -> Account:
     """Close an account for good; its record and ledger stay. Raises Conflict while anything of it is left."""
     return _change(conn, operator, account, Change.CLOSE, reason, now)
-
-
-def end_children(
-    conn: Connection, operator: Caller, account: str, *, reason: str, now: datetime
-) -> list[Revocation]:
-    """Revoke everything below an account: what closing it needs first."""
-    actor = demand_operator(operator)
-    _demand_reason(reason)
-    return revoke_children(conn, account, actor=actor, reason=reason, now=now)
 
 
 def entitle_account(

@@ -166,16 +166,6 @@ class CutKeys:
         self.ended = [gone for one in done for gone in one.public_keys]
 
 
-def revoke_children(
-    conn: Connection, parent: str, *, actor: str, reason: str, now: datetime
-) -> list[Revocation]:
-    """Revoke every delegated key below an account, before it is closed."""
-    columns = delegated_keys.c
-    query = select(columns.account).where(columns.parent == parent, columns.state == KeyState.ACTIVE.value)
-    found = list(conn.execute(query.order_by(columns.account)).scalars())
-    return revoke_all(conn, found, actor=actor, reason=reason, now=now)
-
-
 def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
     """Revoke some of the expired keys. Returns an empty list when none is left."""
     found: dict[str, None] = {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, func, select, tuple_
@@ -172,18 +173,6 @@ def usage(
     return [sums[key] for key in sorted(sums)]
 
 
-def usage_by_period(
-    conn: Connection, owner: str, *, since: datetime, until: datetime, step: timedelta, now: datetime
-) -> Iterator[tuple[datetime, list[UsageLine]]]:
-    """Usage of each step between two moments; the steps add up to the whole exactly."""
-    if step < timedelta(minutes=1):
-        raise InvalidRequest(field="step", why="a step is at least a minute")
-    while since < until:
-        end = min(since + step, until)
-        yield since, usage(conn, owner, since=since, until=end, now=now)
-        since = end
-
-
 def actuals(conn: Connection, owner: str, subject: str, *, now: datetime) -> list[UsageLine]:
     """Return all that one subject has ever used, as `destroy` reports it."""
     everything = datetime.min.replace(tzinfo=now.tzinfo)
@@ -210,42 +199,24 @@ def as_json(line: Line) -> dict[str, object]:
     }
 
 
-async def export_json(store: Store, owner: str) -> AsyncIterator[str]:
-    """The whole history, oldest first: one JSON object a line, many lines at a time."""
-    async for text in _export(store, owner, _json_lines):
-        yield text
-
-
 async def export_csv(store: Store, owner: str) -> AsyncIterator[str]:
-    """Yield the whole history as CSV with a header, oldest first, in pages."""
+    """Yield the whole history as CSV with a header, oldest first, in pages.
+
+    A page is formatted in the reader's thread, so that the event loop stays free.
+    """
     yield _csv([CSV_COLUMNS])
-    async for text in _export(store, owner, _csv_lines):
-        yield text
-
-
-async def _export(store: Store, owner: str, write: Callable[[Sequence[Line]], str]) -> AsyncIterator[str]:
-    """Yield a page at a time, formatted in the reader's thread so that the event loop stays free."""
     cursor: str | None = None
     while True:
-        text, cursor = await store.read(_page_writer(owner, cursor, write))
+        text, cursor = await store.read(partial(_csv_page, owner=owner, cursor=cursor))
         if text:
             yield text
         if cursor is None:
             return
 
 
-def _page_writer(
-    owner: str, cursor: str | None, write: Callable[[Sequence[Line]], str]
-) -> Callable[[Connection], tuple[str, str | None]]:
-    def page(conn: Connection) -> tuple[str, str | None]:
-        found = transfers_page(conn, owner, cursor=cursor, limit=MAX_PAGE, newest_first=False)
-        return write(found.lines), found.next_cursor
-
-    return page
-
-
-def _json_lines(lines: Sequence[Line]) -> str:
-    return "".join(json.dumps(as_json(line), separators=(",", ":")) + "\n" for line in lines)
+def _csv_page(conn: Connection, *, owner: str, cursor: str | None) -> tuple[str, str | None]:
+    found = transfers_page(conn, owner, cursor=cursor, limit=MAX_PAGE, newest_first=False)
+    return _csv_lines(found.lines) if found.lines else "", found.next_cursor
 
 
 def _csv_lines(lines: Sequence[Line]) -> str:

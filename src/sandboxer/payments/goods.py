@@ -115,7 +115,6 @@ def _entitle(
 
 
 SELLER = "system:payments"
-MAX_MONTHS = 24
 # In a payment's details: its tier was handed over.
 SOLD = "sold"
 

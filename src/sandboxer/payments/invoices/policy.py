@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from fractions import Fraction
 from typing import TypeAlias
 
 from sandboxer.kernel.errors import ChainUnavailable
@@ -419,7 +418,3 @@ def believed_depth(deposit: Deposit, tip: int) -> int:
     if deposit.height is None:
         return max(0, deposit.confirmations) if deposit.block is not None else 0
     return max(0, min(deposit.confirmations, tip - deposit.height + 1))
-
-
-def worth_at(sats_per_atomic: Fraction) -> Worth:
-    return lambda atomic: int(atomic * sats_per_atomic)

@@ -114,11 +114,6 @@ def sats_for_cents(cents: int, btc: Rate) -> int:
     return _ceil(Fraction(cents, CENTS_PER_USD) / _usd(btc, "BTC") * SATS_PER_BTC)
 
 
-def cents_for_sats(sats: int, btc: Rate) -> int:
-    """What sats are worth in cents, rounded down."""
-    return int(Fraction(sats, SATS_PER_BTC) * _usd(btc, "BTC") * CENTS_PER_USD)
-
-
 def atomic_for_sats(sats: int, asset: Asset, rate: Rate | None, btc: Rate | None) -> int:
     """Return what the payer must send, rounded up. Raises NoRate if a rate is needed and missing."""
     return _ceil(Fraction(sats) / _sats_per_atomic(asset, rate, btc))

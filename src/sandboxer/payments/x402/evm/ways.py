@@ -21,7 +21,6 @@ from sandboxer.payments.x402.evm.schemes import ExactReader, InProcess, Signer, 
 from sandboxer.payments.x402.evm.watcher import LOG_SPAN, EvmWatcher, Node
 from sandboxer.payments.x402.ways import Accepted, Facilitator, Opening, Reader, Way
 
-NAMESPACE = "eip155"
 _V1_NAMES = {
     "eip155:1": ("ethereum",),
     "eip155:137": ("polygon",),
