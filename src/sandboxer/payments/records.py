@@ -1,6 +1,6 @@
-"""Payments as records: written once before anything moves, then changed only through the state table.
+"""Payment records are written before any money moves, and change only through the state table.
 
-A step and what it does to the ledger are one transaction: whoever sees `confirmed` sees the credit too.
+A step and its effect on the ledger are one transaction: a payment that is `confirmed` is credited too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandboxer.store.workers import announce
 
 ACTOR = "system:payments"
 MAX_PAGE = 200
-# Of the payloads that were given up for others with the same nonce, the newest are remembered.
+# So many payloads that were replaced by others with the same nonce are remembered.
 MAX_SUPERSEDED = 5
 # Announced to `Store.on_commit` when a payment wants to be looked at.
 DUE_TOPIC = "payments.due"
@@ -43,7 +43,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """These, or all but these."""
+    """A set of networks: these, or all but these."""
 
     names: frozenset[str]
     are_meant: bool = True
@@ -54,7 +54,7 @@ class Networks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Where in its chain a payment lies."""
+    """The block of its chain that a payment is in."""
 
     hash: str | None
     height: int | None
@@ -104,7 +104,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A verified payment that is to be written down."""
+    """A verified payment that is to be recorded."""
 
     network: str
     payer: str
@@ -124,7 +124,7 @@ class Order:
 
 
 def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: datetime) -> tuple[Payment, bool]:
-    """The record of this payment, and whether it is new. Raises Conflict where its nonce or name is taken.
+    """Return the record of this payment, and whether it is new. Raises Conflict if its nonce or name is used.
 
     The same payload presented again is the same payment, whatever became of it.
     """
@@ -171,7 +171,7 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
 
 
 def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime) -> Payment:
-    """A payment that bought nothing yet is presented for something else, or once more for the same."""
+    """Use a payment that bought nothing yet for another request, or once more for the same."""
     if payment.amount != order.amount:
         # The settler may have seen the first amount, and a chain still may.
         raise Conflict(
@@ -197,8 +197,10 @@ def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime)
 def supersede(
     conn: Connection, payment: Payment, order: Order, *, now: datetime, look_at: datetime
 ) -> Payment:
-    """The payer signed another payment with the chain nonce of one that bought nothing and is not on its
-    chain: at most one of them can ever be, and this is the one that is meant now."""
+    """Replace a payment that bought nothing and is not on its chain by another one with the same nonce.
+
+    At most one of the two can ever get on the chain, and the payer means the new one.
+    """
     refuse_other_payload(conn, order.payer, order.identifier, order.payload_hash)
     before = [*payment.details.get("superseded", ()), payment.payload_hash]
     values = {
@@ -235,7 +237,7 @@ def supersede(
 
 
 def refuse_other_payload(conn: Connection, payer: str, identifier: str | None, payload_hash: str) -> None:
-    """The same payment identifier names the same payment."""
+    """Raise Conflict if the payer used this payment identifier for another payment."""
     if identifier is None:
         return
     query = select(payments).where(payments.c.payer == payer, payments.c.identifier == identifier)
@@ -261,9 +263,12 @@ def move(
     block: Block | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> Payment:
-    """One step through the table, fenced by the state it was seen in. Raises IllegalTransition, Conflict."""
+    """Move a payment to its next state, unless its state changed meanwhile.
+
+    Raises IllegalTransition, Conflict.
+    """
     state = next_state(payment.state, signal)
-    # Facts may have been noted since it was seen; its state may not have changed.
+    # Facts may have been added since it was read, but its state must be the same.
     current = load(conn, payment.id, lock=True)
     if current.state is not payment.state:
         raise Conflict(why=f"payment {payment.id} was changed by someone else meanwhile")
@@ -295,7 +300,7 @@ def note(
     txid: str | None = None,
     block: Block | None = None,
 ) -> Payment:
-    """Facts beside the state: which sandbox it is for, when to look again."""
+    """Record facts without changing the state: which sandbox it is for, when to look again."""
     payment = load(conn, payment_id, lock=True)
     values: dict[str, Any] = {"details": {**payment.details, **(details or {})}, "updated_at": now}
     if txid is not None:
@@ -342,7 +347,7 @@ def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> l
 
 
 def interrupted(conn: Connection) -> list[Payment]:
-    """Those that a request was at work on when the process ended; for the start, when nobody is."""
+    """Return the payments that a request was working on when the process ended. For the start only."""
     states = (State.QUEUED.value, State.BROADCASTING.value)
     return [_payment(row) for row in conn.execute(select(payments).where(payments.c.state.in_(states)))]
 
@@ -364,14 +369,14 @@ def next_look(conn: Connection, networks: Networks) -> datetime | None:
 
 
 def unsettled(conn: Connection, payer: str) -> list[Payment]:
-    """A payer's payments whose money may be moving, or that already count for what is being made."""
+    """Return a payer's payments that are not settled but may be, or already count for what is being made."""
     states = [state.value for state in IN_FLIGHT | {State.QUEUED}]
     query = select(payments).where(payments.c.payer == payer, payments.c.state.in_(states))
     return [_payment(row) for row in conn.execute(query)]
 
 
 def mistakes(conn: Connection, account: str, *, since: datetime) -> list[tuple[datetime, datetime]]:
-    """From when to when this account lacked a payment that was taken back and came again after all."""
+    """Return the times in which this account lacked a payment that was taken back by mistake."""
     columns = payments.c
     query = select(columns.reversed_at, columns.restored_at).where(
         columns.account == account, columns.reversed_at.is_not(None), columns.restored_at >= since
@@ -380,7 +385,7 @@ def mistakes(conn: Connection, account: str, *, since: datetime) -> list[tuple[d
 
 
 def _placed(current: Payment, state: State, block: Block | None) -> dict[str, Any]:
-    """A payment in doubt keeps the block it was in: it is looked for there."""
+    """Return the block of a payment in its new state. One in doubt keeps its block."""
     if state is State.CONFIRMED and block is not None:
         return {"block": block.hash, "height": block.height}
     if state in CREDITED:

@@ -56,7 +56,7 @@ _CLAIMS = (Fate.SEEN, Fate.UNSEEN, Fate.FORGOTTEN, Fate.REPLACED, Fate.FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """How deep in its chain a payment is final, and how much deeper it is watched."""
+    """How deep a payment must be to be final, and how much deeper it is watched."""
 
     final: int
     watched: int
@@ -73,7 +73,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What was known before this look."""
+    """What was known of a payment before this look."""
 
     # The highest head seen of this chain.
     head: int | None = None
@@ -82,7 +82,7 @@ class Memory:
 
 
 def pause(looks: int, age: timedelta = timedelta()) -> timedelta:
-    """What was not decided within a day is asked for once an hour."""
+    """Return how long to wait before the next look; after a day it is an hour."""
     longest = LONGEST_PAUSE if age < SELDOM_AFTER else SELDOM
     return min(FIRST_LOOK * 1.5 ** min(looks, 20), longest)
 
@@ -128,7 +128,7 @@ def see(
 def _weigh(
     conn: Connection, payment: Payment, sighting: Sighting, memory: Memory, depth: Depth, now: datetime
 ) -> Payment:
-    """What it means for a credited payment that it was not found as deep as it should be."""
+    """Judge a credited payment that was not found as deep as it should be."""
     match judge(sighting, memory, blocks=depth.missing):
         case Verdict.DOUBT:
             return _doubt(conn, payment, sighting, now)
@@ -138,7 +138,7 @@ def _weigh(
 
 
 def _look_later(conn: Connection, payment: Payment, now: datetime) -> Payment:
-    """Nothing was learned. What nobody could tell for a month is left as it is."""
+    """Look again later, because nothing was learned. After a month the payment is left as it is."""
     return records.note(conn, payment.id, now=now, look_at=_next_look(payment, now), looked=True)
 
 
@@ -148,14 +148,14 @@ def _next_look(payment: Payment, now: datetime) -> datetime | None:
 
 
 def ledger_id(payment: Payment) -> str:
-    """Names its transfers; another one after each time that it was taken back."""
+    """Return the id that names its transfers; it changes each time the payment was taken back."""
     return f"{payment.id}.{payment.details.get('attempt', 0)}"
 
 
 def grant(
     conn: Connection, payment: Payment, *, pending_limit: Sats, now: datetime, sandbox_id: str | None = None
 ) -> Payment:
-    """Let it count before it is final, as far as its payer may have payments pending."""
+    """Credit a payment before it is final, as far as its payer may have payments pending."""
     if payment.purpose is Purpose.KEY:
         return payment
     others = sum(
@@ -178,7 +178,7 @@ def grant(
 
 
 def take_back(conn: Connection, payment: Payment, *, reason: str, now: datetime) -> Payment:
-    """What it gave before it was final is taken back; it may be used again while it is queued."""
+    """Take back what it gave before it was final; it may be used again while it is queued."""
     credits.pending_fail(conn, payment.account, payment_id=ledger_id(payment), reason=reason, now=now)
     attempt = int(payment.details.get("attempt", 0)) + 1
     return records.note(conn, payment.id, now=now, details={"attempt": attempt, "sandbox_id": None})
@@ -257,7 +257,7 @@ def _over(conn: Connection, payment: Payment, sighting: Sighting, now: datetime)
 
 
 def _doubt(conn: Connection, payment: Payment, sighting: Sighting, now: datetime) -> Payment:
-    """Its block is not the chain's any more: freeze its sats, and stop nothing."""
+    """Freeze its sats, because its block is not the chain's any more. Nothing is stopped."""
     log.warning("payment %s on %s is in doubt: its block is gone", payment.id, payment.network)
     count = int(payment.details.get(DOUBTS, 0)) + 1
     if payment.purpose is not Purpose.KEY:
@@ -286,7 +286,7 @@ def _doubt_id(payment: Payment, count: int) -> str:
 
 
 def _unconfirm(conn: Connection, payment: Payment, now: datetime) -> Payment:
-    """A reorganisation took it back, as is proven: so do we, and it is tried again."""
+    """Take back a payment that a reorganisation undid, as is proven; it is tried again."""
     id = f"payment:{ledger_id(payment)}:reorged"
     if payment.purpose is Purpose.KEY:
         goods.take_back(conn, payment, id=id, source=SOURCE, now=now)
@@ -305,7 +305,7 @@ def _unconfirm(conn: Connection, payment: Payment, now: datetime) -> Payment:
 
 
 def judge(sighting: Sighting, memory: Memory, *, blocks: int) -> Verdict:
-    """What a look at a credited payment means for its credit. `blocks`: for how many it must be missing."""
+    """Judge a look at a credited payment. It must be missing for `blocks` blocks to be taken back."""
     if not is_proof(sighting, memory.head) or sighting.is_block_there:
         return Verdict.KEEP
     if memory.missed_at is None:
@@ -328,14 +328,14 @@ def is_over(sighting: Sighting, memory: Memory, *, blocks: int) -> bool:
 
 
 def is_proof(sighting: Sighting, head: int | None) -> bool:
-    """Whether it says that the payment is not on its chain, from a head no lower than the last one seen."""
+    """Return whether it proves that the payment is not on its chain, from a head that is not too old."""
     if sighting.fate in (Fate.CONFIRMED, Fate.UNKNOWN) or sighting.head is None:
         return False
     return head is None or sighting.head >= head
 
 
 def agreed(first: Sighting, second: Sighting) -> Sighting:
-    """What two nodes bear out together. Either can vouch for a payment; both must deny it."""
+    """Combine the answers of two nodes. Either can confirm a payment; both must deny it."""
     if first.fate is Fate.CONFIRMED:
         return first
     if second.fate is Fate.CONFIRMED:
@@ -352,7 +352,7 @@ def agreed(first: Sighting, second: Sighting) -> Sighting:
 
 
 def head_after(known: int | None, known_at: datetime | None, seen: int, *, now: datetime) -> int:
-    """The head to remember of a chain: the highest, unless nobody has shown it again for a day."""
+    """Return the head to remember of a chain: the highest, unless it was not seen again for a day."""
     if known is None or known_at is None or seen >= known or now - known_at >= HEAD_KEPT_FOR:
         return seen
     return known

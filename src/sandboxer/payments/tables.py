@@ -1,4 +1,4 @@
-"""Payments, each with a row before anything is broadcast or made; and how high chains were last seen."""
+"""The tables of payments, each recorded before anything is broadcast, and of the heads of chains."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Is this transaction the payment that was asked for, and will the chain take it? Pure.
+"""These pure checks decide whether a transaction is the payment asked for, and whether the chain accepts it.
 
-Everything a seller may rely on is in what the payer signed: who, to whom, how much of what, on which chain.
-The post-conditions are looked at because a wrong one makes a chain undo a transfer that looks good.
+A seller may rely only on what the payer signed: who, to whom, how much of what, on which chain.
+Post-conditions are checked because a wrong one makes the chain undo a transfer that looks good.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
-    """A payment that holds; (network, payer, nonce) is its identity, since a sponsor changes its txid."""
+    """A checked payment. Its identity is (network, payer, nonce), because a sponsor changes its txid."""
 
     network: str
     payer: str
@@ -54,7 +54,7 @@ class Payment:
 
 
 class Unpayable(Exception):
-    """Not the payment asked for; `reason` is x402's code."""
+    """The transaction is not the payment asked for; `reason` is x402's code."""
 
     def __init__(self, reason: str, why: str, payer: str | None = None) -> None:
         super().__init__(why)
@@ -98,7 +98,7 @@ def _read(hex_text: object) -> tuple[Transaction, Transfer]:
 
 
 def _check_terms(terms: Terms) -> Token:
-    """The requirements come back from the payer: nothing in them is believed."""
+    """Check the requirements, which come back from the payer and are not trusted."""
     if terms.network != terms.shop.network.caip2:
         raise Unpayable("invalid_network", f"paid on {terms.shop.network.caip2} here")
     token = terms.shop.token(terms.asset)

@@ -1,7 +1,7 @@
-"""Verify here, settle through the relay: `exact` on Stacks as x402's facilitator.
+"""The facilitator for `exact` on Stacks: it verifies payments itself and settles them through a relay.
 
-We check every payment ourselves before the relay hears of it. "Settled" by a relay means broadcast. When its
-answer is lost, the payment is `settlement_pending`: never failed, never asked for again.
+Every payment is checked before the relay gets it. "Settled" by a relay means broadcast. When its answer is
+lost, the payment is `settlement_pending`: it has not failed, and it is not asked for again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NONCES_AHEAD = 25
 def verify_payment(
     payload: PaymentPayload, requirements: PaymentRequirements, shop: StacksShop
 ) -> Payment | VerifyResponse:
-    """Pure: the payment, or why it is none."""
+    """Return the payment, or why it is not valid. Pure."""
     if payload.accepted.scheme != SCHEME or requirements.scheme != SCHEME:
         return VerifyResponse(is_valid=False, invalid_reason="unsupported_scheme")
     if payload.accepted.network != requirements.network:
@@ -181,9 +181,9 @@ async def _settle(
 async def _once_more(
     lost: Unknown, ask: Callable[[], Awaitable[Settled | NotSettled | Unknown]]
 ) -> Settled | Unknown:
-    """A dropped answer is asked for again at once: the relay keeps it by identifier.
+    """Ask again at once for a lost answer; the relay keeps it by identifier.
 
-    Only a yes is believed: a no may be about this second try, while the first is on its way.
+    Only a success is believed: a refusal may be about this second try, while the first is on its way.
     """
     try:
         answer = await ask()

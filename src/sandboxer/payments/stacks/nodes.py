@@ -21,7 +21,7 @@ PAGES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A transaction as the chain tells it; no height: it waits."""
+    """A transaction as the chain shows it; without a height it waits for a block."""
 
     txid: str
     sender: str
@@ -75,7 +75,7 @@ class StacksNode:
         return int(balance)
 
     async def mined(self, address: str, nonce: int) -> Seen | None:
-        """Which transaction in a block spent it; newest first, some pages deep."""
+        """Return the mined transaction that spent a nonce, searching some pages, newest first."""
         for page in range(PAGES):
             path = f"/extended/v1/address/{address}/transactions?limit={PAGE}&offset={page * PAGE}"
             found = _listed(await self._ask(path))

@@ -1,9 +1,8 @@
-"""A sponsor relay signs as sponsor, pays the fee, broadcasts, and tells what became of a payment.
+"""A sponsor relay signs as sponsor, pays the fee, broadcasts a payment and reports what became of it.
 
-Talking to a relay. A call ends in one of three ways: an answer, "it never heard us", or "unknown".
-
-Unknown is not a failure: the payment may be on chain. Asking again with the same words is safe, since the
-relay keeps answers by identifier and the chain takes a nonce once.
+A call ends in one of three ways: with an answer, because the relay was never reached, or unknown. Unknown is
+not a failure: the payment may be on chain. Asking again with the same words is safe, because the relay keeps
+answers by identifier and the chain accepts a nonce once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _NEVER_HEARD = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProto
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Sent, but no usable answer came: it may have been broadcast."""
+    """The payment was sent, but no usable answer came: it may have been broadcast."""
 
     why: str
     timed_out: bool = False
@@ -119,7 +118,7 @@ class Relay:
 
 
 def _settlement(answer: httpx.Response) -> Settled | NotSettled:
-    """A refusal may come as 400 or 409 with its reason; 500 may have happened after the broadcast."""
+    """Read the answer to a settle call. A 500 may have happened after the broadcast."""
     body = _json(answer)
     if answer.status_code == 200:
         return read_settlement(body)
@@ -136,7 +135,7 @@ def _reason(body: object, status: int) -> str:
 
 
 def _status(answer: httpx.Response) -> Status:
-    """A 404 says that the relay has forgotten, or never knew, whatever else is in its body."""
+    """Read a status. A 404 means that the relay has forgotten the payment or never knew it."""
     try:
         return _understood(read_status, answer)
     except ChainUnavailable:

@@ -1,6 +1,4 @@
-"""The relay's JSON, made and read. Pure; whatever a relay answers is either understood or `Unreadable`.
-
-What a relay says of a payment, and what each answer means for who pays and who sells.
+"""The relay's JSON is made and read here. Pure; an answer is either understood or `Unreadable`.
 
 States, transitions, reasons and categories are the relays' published ones; they are data here, so that a new
 reason is one line, and an unknown one is treated as the relay's own fault rather than the payer's.
@@ -29,7 +27,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Accepted for broadcast, which is not yet confirmed."""
+    """The relay accepted the payment for broadcast; it is not confirmed yet."""
 
     txid: str
     payer: str
@@ -38,7 +36,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSettled:
-    """Refused, or held until missing nonces come (`queue`)."""
+    """The relay refused the payment, or holds it until missing nonces come (`queue`)."""
 
     reason: str
     message: str = ""
@@ -170,7 +168,7 @@ def payment_body(payload: Json, requirements: Json) -> dict[str, Any]:
 
 
 def with_identifier(payload: Json, identifier: str) -> dict[str, Any]:
-    """The payer's own identifier stays; without one, ours makes a repeated call the same call."""
+    """Add our identifier unless the payer set one; it makes a repeated call the same call."""
     extensions = dict(payload.get("extensions") or {})
     if _identifier_of(extensions) is None:
         extensions[_IDENTIFIER] = {"info": {"id": identifier, "required": False}}
@@ -178,7 +176,7 @@ def with_identifier(payload: Json, identifier: str) -> dict[str, Any]:
 
 
 def identifier_for(network: str, payer: str, nonce: int) -> str:
-    """The same for every try of this payment, also after a restart: one payer spends one nonce once."""
+    """Return the identifier of a payment: the same for every try, also after a restart."""
     return "sbx_" + hashlib.sha256(f"{network}:{payer}:{nonce}".encode()).hexdigest()[:40]
 
 
@@ -271,9 +269,9 @@ def _text(answer: Json, name: str) -> str | None:
 
 
 def next_state(state: PaymentState, seen: PaymentState) -> PaymentState:
-    """The one door: raises when a relay tells a story that cannot be.
+    """Return the new state. Raises IllegalTransition for one that cannot follow.
 
-    A poller sees only some of the steps, so a state that the table reaches by several is as good.
+    A poller sees only some of the steps, so a state that is reached by several steps is accepted.
     """
     if state is seen or seen in _reachable(state):
         return seen
@@ -281,7 +279,7 @@ def next_state(state: PaymentState, seen: PaymentState) -> PaymentState:
 
 
 def next_step(reason: str) -> NextStep:
-    """What the payer does about a refusal or a terminal reason."""
+    """Return what the payer should do about a refusal or a terminal reason."""
     if reason == "transaction_held":
         return N.WAIT_FOR_CONFIRMATION
     return NEXT_STEPS[category_of(reason)]

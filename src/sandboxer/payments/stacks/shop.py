@@ -40,7 +40,7 @@ _TOKEN_TYPES = {"SBTC": "sBTC", "USDCX": "USDCx", "STX": "STX"}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Something to pay with; `name` None is native STX."""
+    """A token to pay with; `name` None is native STX."""
 
     asset: Asset
     name: AssetName | None

@@ -1,4 +1,4 @@
-"""Sponsored transfers: the one shape of transaction that pays here, made and read.
+"""A sponsored transfer is the only kind of transaction that pays here; it is made and read in this file.
 
 A token transfer promises by its post-condition to move exactly its amount, and nothing else may move (deny
 mode). Native STX transfers carry none: the chain refuses them with any, since amount and recipient are

@@ -1,7 +1,7 @@
-"""Stacks as a way to pay for the checkout: who checks and settles, how a payment is read, what became of it.
+"""Stacks as a way to pay: who checks and settles a payment, how it is read, and how its fate is looked up.
 
-A payment is looked for by payer and nonce, never by its first transaction id: the sponsor's signature changes
-that. It has failed only when the chain shows its nonce spent by something else, or the transfer undone.
+A payment is looked for by payer and nonce, never by its first transaction id, which the sponsor's signature
+changes. It has failed only when the chain shows its nonce spent by something else, or the transfer undone.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ class StacksWatcher:
         return _judged(mined, head)
 
     async def _is_it(self, seen: Seen, payment: Payment, node: StacksNode) -> bool:
-        """By all that the payer signed; a payment that is over keeps only its transaction id."""
+        """Return whether a transaction is this payment, by all that the payer signed, or by its id if it is
+        over.
+        """
         if payment.payload is None:
             return seen.txid == payment.txid
         signed = _transaction(_inner(payment.payload))
@@ -162,7 +164,7 @@ class StacksWatcher:
 
 
 def _is_too_old(seen: Seen, payment: Payment) -> bool:
-    """A signed transaction does not age: what was mined long before it was presented paid for something else.
+    """Return whether it was mined long before it was presented, and so paid for something else.
 
     One that we sent ourselves cannot be older than its record.
     """

@@ -1,1 +1,1 @@
-"""The paying side: an agent's wallet, encrypted on disk, that spends within caps and never beyond."""
+"""An agent's wallet: it is encrypted on disk and spends only within caps."""

@@ -1,11 +1,8 @@
-"""An agent's wallet: a seed, caps and a journal of what was spent, all in one encrypted file.
+"""An agent's wallet is a seed, caps and a journal of what was spent, all in one encrypted file.
 
-The journal is written before anything is sent. A crash in between leaves a payment counted that never went,
-which costs some of the day's cap; the other order could spend past it.
-
-A wallet and a node, brought together: something that can pay.
-
-A secret in a file, under a password: scrypt, AES-256-GCM, mode 0600, whole or absent after any crash.
+The journal is written before anything is sent: a crash in between counts a payment that was not sent, while
+the other order could spend past a cap. The file is encrypted under a password (scrypt, AES-256-GCM), has mode
+0600, and is complete or absent after any crash. A wallet and a node together make a spender.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ class Content:
 
 
 class Preparing(Protocol):
-    """A spender whose transaction can be written down before it goes out."""
+    """A spender whose transaction can be recorded before it is broadcast."""
 
     code: str
 
@@ -91,14 +88,14 @@ class AgentWallet:
             self._write(replace(content, journal=(*recent, Spent(id, asset, amount, now))))
 
     def release(self, id: str) -> None:
-        """The payment certainly did not happen: the network refused it."""
+        """Remove a payment from the journal, because the network refused it."""
         with self._changing() as content:
             kept = tuple(each for each in content.journal if each.id != id)
             self._write(replace(content, journal=kept))
 
     @contextmanager
     def _changing(self) -> Iterator[Content]:
-        """One process at a time, starting from what is on disk: who shares a wallet shares its caps."""
+        """Lock the file and reload it, so that processes that share a wallet share its caps."""
         lock = self._vault.path.with_suffix(self._vault.path.suffix + ".lock")
         with lock.open("a") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -123,7 +120,7 @@ def open_wallet(path: Path, password: str) -> AgentWallet:
 
 
 class CappedSpender:
-    """`Spender` that asks the wallet first. Fees count."""
+    """A `Spender` that counts each payment, fees included, against the wallet's caps first."""
 
     def __init__(self, wallet: AgentWallet, spender: Preparing, clock: Clock) -> None:
         self._wallet = wallet
@@ -178,7 +175,7 @@ async def open_payer(wallet: AgentWallet, plan: ChainPlan, clock: Clock) -> Asyn
 
 @asynccontextmanager
 async def open_spender(wallet: AgentWallet, plan: ChainPlan) -> AsyncIterator[Preparing]:
-    """Without caps: who asks for this counts for itself.
+    """Open a spender without caps; the caller counts what it spends.
 
     The plan's `xpub` is not asked: the wallet's own seed decides. Monero's keys are in its wallet server;
     only the caps are ours there.
@@ -212,7 +209,7 @@ class Vault:
         self._cipher = AESGCM(key)
 
     def reload(self) -> None:
-        """What is on disk now: another process may have written since."""
+        """Read the file again, because another process may have written it."""
         header, sealed = _parts(self.path)
         if header != self._header:
             raise Conflict(why=f"{self.path} was put under another password meanwhile; open it again")

@@ -1,8 +1,7 @@
-"""How much a wallet may spend: per payment and per day, by asset. Decisions only; the wallet records.
+"""Caps bound what a wallet may spend per payment and per day, by asset. Pure; the wallet records.
 
-An asset without a cap cannot be spent at all: an agent's wallet is opened for each coin on purpose.
-
-The hot wallet as an operator names it: a file, where its password lies, and how much may go out. Pure.
+An asset without a cap cannot be spent at all. The settings of the hot wallet are read here too: a file, where
+its password lies, and its caps.
 """
 
 from __future__ import annotations

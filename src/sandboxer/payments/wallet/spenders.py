@@ -106,7 +106,7 @@ class SpendingKey:
         return address
 
     def xpub(self) -> str:
-        """What a server may know: it makes the same addresses and spends none."""
+        """Return the extended public key for a server: it makes the same addresses and cannot spend."""
         return str(self.key.to_public().to_base58())
 
 
@@ -124,7 +124,10 @@ _WRONG_TXID = -8
 
 @dataclass(frozen=True)
 class Prepared:
-    """Signed and not sent: record the txid, then broadcast; sending the same again is harmless."""
+    """A signed transaction that is not sent.
+
+    Record its txid, then broadcast; sending it twice is harmless.
+    """
 
     txid: str
     raw: bytes
@@ -169,14 +172,14 @@ class OutputSpender:
         return await self._funds.depth(txid)
 
     def learn(self, index: int) -> None:
-        """An address it may have to spend from; without this it is searched for."""
+        """Learn the index of an address that it may have to spend from, so that it need not be searched."""
         self._learn(0, index)
 
     async def _coins(self) -> list[Deposit]:
         return await self._funds.unspent(list(self._places)[: _OWN + 1])
 
     async def _checked(self, deposit: Deposit) -> Deposit:
-        """The output as the node knows it now: still there, unspent, and of the same worth."""
+        """Return the output as the node knows it now: unspent and of the same amount. Raises Conflict."""
         if deposit.chain != self.code:
             raise Conflict(why=f"a deposit of {deposit.chain} cannot be spent in {self.code}")
         for coin in await self._funds.unspent([deposit.address]):
@@ -277,7 +280,7 @@ class MoneroSpender:
         """The wallet server knows its own addresses."""
 
     def _subaddress(self, deposit: Deposit) -> int:
-        """An invoice's subaddress has that invoice's money alone: to spend only from there is to spend it."""
+        """Return the subaddress of a deposit; an invoice's subaddress holds only that invoice's money."""
         account, _, minor = deposit.output.partition("/")
         if deposit.chain != self.code or account != str(self._account) or not minor.isdigit():
             raise Conflict(why=f"{deposit.id} is not a deposit of this wallet")

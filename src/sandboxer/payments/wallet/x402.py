@@ -1,8 +1,8 @@
-"""An agent's wallet that answers a 402: picks an offer it can pay within its caps, counts it, signs it.
+"""An agent's wallet answers a 402: it picks an offer that it can pay within its caps, counts it and signs it.
 
-A shop names tokens by contract, and could call any of them a dollar. So only tokens that the wallet's holder
-named, or that are published under that address, are paid with. A signed payment stays counted whatever the
-shop answers: until it expires, the shop may still use it.
+A shop names tokens by contract and could call any of them a dollar. So only tokens are paid with that the
+wallet's holder named or that are published under that address. A signed payment stays counted whatever the
+shop answers, because the shop may use it until it expires.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXACT = "exact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A contract on a network, and what its holder takes it for: `eip155:8453/0x833…=USDC`."""
+    """A contract on a network, and the asset that the holder accepts it as: `eip155:8453/0x833…=USDC`."""
 
     network: str
     id: str
@@ -112,7 +112,7 @@ class X402Payer:
         raise Forbidden(why="; ".join(refusals) or "the shop offers no way to pay")
 
     def code_of(self, network: str, asset: str) -> str | None:
-        """What a token is taken for; None: it is not known here, so it is not spent."""
+        """Return the asset of a token; None: it is unknown, so it is not spent."""
         named = self._tokens.get((network, asset.lower()))
         if named is not None:
             return named

@@ -1,1 +1,1 @@
-"""x402: an agent pays in the request itself. What is taken, on which chain, and how it becomes credit."""
+"""x402 lets an agent pay in the request itself: what is accepted where, and how it becomes credit."""

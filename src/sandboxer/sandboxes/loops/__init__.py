@@ -1,7 +1,7 @@
 """The loops that run without a caller: timer, watch for deaths, activity recorder, filler of the warm pool.
 
-Each sleeps until something is due or happens. One alone polls: `precedence.py` reads a sum of the
-kernel's twice a second.
+Each sleeps until something is due or happens. One alone polls: `precedence.py` reads a sum of the kernel's
+twice a second.
 """
 
 from __future__ import annotations
