@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,6 +38,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell has its background jobs ignore it, and so would every command that the tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        leftovers.clear_dead_runs(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from tests.support.leftovers import clear_dead_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tests", "bench", "testchains")
@@ -123,3 +127,19 @@ def test_who_measures_less_than_two_seconds_is_alone() -> None:
         and not any({"alone", "long"} & set(ast.unparse(mark).split(".")) for mark in test.decorator_list)
     ]
     assert not beside
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name, lock in {"pytest-1": ended.pid, "pytest-2": os.getpid(), "pytest-3": None}.items():
+        (tmp_path / name / "state" / "pool").mkdir(parents=True)
+        if lock is not None:
+            (tmp_path / name / ".lock").write_text(str(lock))
+    (tmp_path / "garbage-1").mkdir()
+    pool = tmp_path / "pytest-1" / "state" / "pool"
+    if os.geteuid() == 0:
+        subprocess.run(["mount", "-t", "tmpfs", "none", pool], check=True)
+        assert clear_dead_runs(tmp_path) == [f"mount {pool}"]
+    clear_dead_runs(tmp_path)
+    assert sorted(left.name for left in tmp_path.iterdir()) == ["pytest-2", "pytest-3"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -22,6 +23,31 @@ def own(folder: Path) -> Path:
     """Whatever is found in use below it when the run is over is ended and removed."""
     _own.append(folder.resolve())
     return folder
+
+
+def clear_dead_runs(root: Path) -> list[str]:
+    """Of runs that were killed: a mounted pool keeps pytest from removing its folder, and its gigabytes stay.
+
+    `root`: where pytest has the folders of all runs.
+    """
+    dead = [folder.resolve() for folder in root.iterdir() if _is_dead(folder)] if root.is_dir() else []
+    _own.extend(dead)
+    found = clear() if dead else []
+    for folder in dead:
+        _own.remove(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _is_dead(run: Path) -> bool:
+    """pytest calls a folder garbage when it begins to remove it; until then its lock names the process."""
+    if run.name.startswith("garbage-"):
+        return True
+    try:
+        pid = int((run / ".lock").read_text())
+    except (OSError, ValueError):
+        return False
+    return not Path(f"/proc/{pid}").exists()
 
 
 def clear() -> list[str]:
