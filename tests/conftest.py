@@ -131,8 +131,10 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres_url: str) -> PostgresDatabases:
-    return PostgresDatabases(postgres_url)
+def postgres_databases(postgres_url: str) -> Iterator[PostgresDatabases]:
+    databases = PostgresDatabases(postgres_url)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

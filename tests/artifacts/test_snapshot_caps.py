@@ -49,7 +49,7 @@ async def kept(platform: Platform, backend: Scripted) -> Snapshot:
 
 
 async def becomes(platform: Platform, snapshot: Snapshot, state: State) -> Snapshot:
-    deadline = asyncio.get_running_loop().time() + 5
+    deadline = asyncio.get_running_loop().time() + 30
     while (found := await platform.artifacts.snapshots.get(snapshot.id, ALICE)).state is not state:
         assert asyncio.get_running_loop().time() < deadline, f"it stays {found.state}"
         await asyncio.sleep(0.005)

@@ -150,7 +150,7 @@ def crowd(conn: Connection, count: int, now: datetime) -> None:
 
 @pytest.mark.alone
 async def test_a_hundred_thousand_meters_cost_nothing_and_the_next_expiry_is_on_time(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    store = open_store(f"sqlite:///{tmp_path}/x.db")
+    store = open_store(f"sqlite:///{tmp_path}/x.db", patience=None)
     await store.write(lambda conn: crowd(conn, 100_000, datetime.now(UTC)))
     async with ticking(BucketTimer(store, SystemClock())):
         await asyncio.sleep(0.2)

@@ -42,7 +42,7 @@ class ManualClock:
         return sorted(moment for moment, _, woken in self._sleepers if not woken.done())
 
 
-async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], *, within_s: float = 30.0) -> None:
     """Until the condition holds: other tasks and the store's threads need their turn."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not condition():

@@ -85,7 +85,7 @@ async def no_workers(box: Box) -> None:
     await eventually(is_true)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 30.0) -> None:
     deadline = time.monotonic() + within_s
     while not await condition():
         assert time.monotonic() < deadline, "did not come true in time"

@@ -89,6 +89,8 @@ class PostgresDatabases:
     _numbers: Iterator[int] = field(default_factory=count)
     _free: list[str] = field(default_factory=list)
     _uses: dict[str, int] = field(default_factory=dict)
+    # One for each that is lent: a new one reads the catalogue first, which takes longer than to wipe.
+    _connections: dict[str, psycopg.Connection] = field(default_factory=dict)
     _shape: str = ""
     _wipe: str = ""
 
@@ -113,15 +115,30 @@ class PostgresDatabases:
             self.drop(name)
 
     def drop(self, name: str) -> None:
+        if name in self._connections:
+            self._connections.pop(name).close()
         self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
     def _is_wiped(self, name: str) -> bool:
-        with psycopg.connect(self.url(name), autocommit=True) as conn:
+        try:
+            conn = self._connection(name)
             # One who is still connected could write into the next test: such a database is not lent again.
             if not _is_alone(conn) or self._shape_of(conn) != self._shape:
                 return False
             conn.execute(self._wipe)
-            return True
+        except psycopg.OperationalError:
+            # The test has ended every connection, ours too.
+            return False
+        return True
+
+    def _connection(self, name: str) -> psycopg.Connection:
+        if name not in self._connections:
+            self._connections[name] = psycopg.connect(self.url(name), autocommit=True)
+        return self._connections[name]
 
     def _make(self, name: str, template: str) -> str:
         self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY = FILE_COPY")

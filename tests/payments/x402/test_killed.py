@@ -64,7 +64,7 @@ class Scene:
         return ShopProcess(Plan(settings, boot_s))
 
     async def sign(self, url: str) -> None:
-        async with httpx.AsyncClient(base_url=url) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=40) as http:
             asked = await http.post(self.path, json=self.body)
         required = decode_payment_required_header(asked.headers["payment-required"])
         payload = await paying_client(self.wallet).create_payment_payload(required)
@@ -75,7 +75,7 @@ class Scene:
         return httpx.post(url + self.path, json=self.body, headers=self.header, timeout=40)
 
     def look(self, url: str) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(url).json()
+        found: dict[str, Any] = httpx.get(url, timeout=40).json()
         return found
 
     def pay_to_nobody(self, url: str) -> threading.Thread:

@@ -56,7 +56,7 @@ class Served:
         return self.as_(Credentials(answer.json()["public_key"], answer.json()["secret_key"]))
 
 
-async def eventually(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
+async def eventually(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
     """Until it is so, or the deadline passes; what it waits for happens in another task or process."""
     deadline = time.monotonic() + seconds
     while not is_so():
