@@ -15,14 +15,13 @@ PYTEST_ARGS ?=
 LANGUAGES ?=
 # Of `make test-tiers`: images of some languages each, built if they are missing (images/README.md).
 TIERS ?= shells
-# Test processes side by side: one more than processors, since nearly half of a test's time is waiting (for
-# walls, chains, servers). What measures time is tested alone all the same.
-WORKERS ?= $(shell n=$$(($$(nproc) + 1)); echo $$((n > 4 ? 4 : n)))
+# Test processes side by side; what measures time is tested alone all the same.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
+# Of `make test`: nearly half of its time is waiting, for walls, chains and servers.
+GATE_WORKERS ?= $(shell echo $$(($(WORKERS) < 4 ? $(WORKERS) + 1 : $(WORKERS))))
 # Rooms whose tests mostly need nothing but Python; `--unit` leaves out the rest of them.
 UNIT = $(addprefix tests/,kernel store observe money identity accounts payments sandboxes work sdk \
 	contract/test_scripted.py languages/test_table.py images/test_recipe.py images/test_mirrors.py)
-# They wait for nothing.
-UNIT_WORKERS = $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 # Said at once: a run that fills the disk fails in a hundred places, half an hour later.
 need-disk = @has=$$(($$(df --output=avail -k /var/tmp | tail -1) / 1048576)); [ $$has -ge $(1) ] \
 	|| { echo "/var/tmp needs $(1) GB for the storage pools of these tests, and has $$has GB" >&2; exit 1; }
@@ -45,11 +44,11 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 test-unit: dev ## Without root or another program, in less than a minute: the ring to live in
-	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -m "not slow and not long and not alone" -n $(UNIT_WORKERS) -q $(PYTEST_ARGS)
+	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -m "not slow and not long and not alone" -n $(WORKERS) -q $(PYTEST_ARGS)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
 	$(call need-disk,12)
-	$(PYTEST) -m "not slow and not long and not alone" -n $(WORKERS) $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not long and not alone" -n $(GATE_WORKERS) $(PYTEST_ARGS)
 	$(PYTEST) -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
 test-slow: test-setup image-languages ## The suites that take minutes, and every language and shell
