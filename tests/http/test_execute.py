@@ -19,7 +19,7 @@ from tests.observe.webhooks.receivers import receiver
 from tests.support.http.execute import look, printed, run, submit, until
 from tests.support.http.flows import flow
 from tests.support.http.served import Served, eventually, serving
-from tests.support.http.signed import Credentials
+from tests.support.http.signed import Client, Credentials
 
 ENDED = {"finished", "failed", "cancelled", "timed_out", "lost"}
 FOREVER: dict[str, object] = {"language": "bash", "code": "echo begun\nsleep 100000"}
@@ -215,6 +215,13 @@ async def test_a_url_no_webhook_may_go_to_is_refused_with_the_job(served: Served
     assert (await served.client.get("/v1/jobs")).json()["jobs"] == []
 
 
+async def cut_child(served: Served, scopes: list[str]) -> Client:
+    wish = {"name": "child", "budget_sats": 0, "scopes": scopes, "depth": 0, "slots": 1}
+    cut = await served.client.post("/v1/keys/delegated", wish)
+    assert cut.status_code == 201, cut.text
+    return served.as_(Credentials(cut.json()["public_key"], cut.json()["secret_key"]))
+
+
 @pytest.fixture
 def few(settings: Settings) -> Settings:
     return settings.model_copy(update={"jobs_running": 1, "jobs_queued": 2})
@@ -235,6 +242,24 @@ async def test_so_many_run_at_once_and_so_many_wait(few: Settings) -> None:
         assert (dropped["state"], dropped["result"]) == ("cancelled", None)
         await served.client.delete(f"/v1/jobs/{first}")
         assert printed(await look(served.client, waiting[0], wait_s=10)) == "later\n"
+
+
+async def test_keys_cut_from_an_account_share_its_bounds_of_jobs(few: Settings) -> None:
+    async with serving(few, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        children = [await cut_child(served, ["exec", "sandboxes:create"]) for _ in range(2)]
+        first = await submit(children[0], FOREVER)
+        await until(children[0], first, lambda job: job["state"] == "running")
+        waiting = [await submit(child, bash("true")) for child in children]
+        full = await served.client.post("/v1/execute/async", bash("true"))
+        assert (full.status_code, full.json()["of"]) == (429, "account"), full.text
+        other = await served.stranger()
+        assert (await look(other, await submit(other, bash("true")), wait_s=10))["state"] == "finished"
+        states = [
+            (await look(child, job_id))["state"] for child, job_id in zip(children, waiting, strict=True)
+        ]
+        assert states == ["queued", "queued"]
+        await children[0].delete(f"/v1/jobs/{first}")
+        assert (await look(children[1], waiting[1], wait_s=10))["state"] == "finished"
 
 
 async def test_what_waits_is_bounded_by_its_bytes_of_one_and_of_all(settings: Settings) -> None:
@@ -362,10 +387,7 @@ async def test_who_has_no_credit_is_told_what_is_missing(tmp_path: Path) -> None
 
 async def test_a_delegated_key_needs_both_to_create_and_to_execute(served: Served) -> None:
     for scopes, status in ((["exec"], 403), (["sandboxes:create"], 403), (["exec", "sandboxes:create"], 200)):
-        wish = {"name": "child", "budget_sats": 0, "scopes": scopes, "depth": 0, "slots": 1}
-        cut = await served.client.post("/v1/keys/delegated", wish)
-        assert cut.status_code == 201, cut.text
-        child = served.as_(Credentials(cut.json()["public_key"], cut.json()["secret_key"]))
+        child = await cut_child(served, scopes)
         # Twice: the one slot is free again as soon as the first run was answered.
         for _ in range(2):
             assert (await child.post("/v1/execute", bash("true"))).status_code == status

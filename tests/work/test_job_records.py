@@ -94,7 +94,7 @@ async def test_a_long_queue_of_one_account_hides_nobody_else_s(store: Store) -> 
     late = job(60, account="modest")
     await store.write(lambda conn: records.rows.insert(conn, late))
     found = await store.read(lambda conn: records.waiting(conn, 10, per_account=4))
-    assert [one.account for one in found] == ["greedy"] * 4 + ["modest"]
+    assert [one.root for one in found] == ["greedy"] * 4 + ["modest"]
 
 
 async def test_lists_do_not_carry_what_jobs_were_given(store: Store) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import Caller
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.rows import Page, Rows, enumerated
@@ -110,6 +111,10 @@ class Job:
         return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
 
 
+# Limits count an account together with all keys cut below it: whoever cut them would have them all otherwise.
+_with_keys = jobs.outerjoin(delegated_keys, delegated_keys.c.account == jobs.c.account)
+_root = func.coalesce(delegated_keys.c.root, jobs.c.account)
+
 rows = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)})
 # The columns without the submission, which may be megabytes.
 light = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)}, unread=["submission"])
@@ -139,37 +144,44 @@ class Waiting:
     """The part of a queued job that the queue needs."""
 
     id: str
-    account: str
+    root: str
     not_before: datetime | None
 
 
 def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
-    """Returns queued jobs, oldest first, and only the first few of each account, so that one long queue does
-    not hide the others.
+    """Returns queued jobs, oldest first, and only the first few of each account with the keys below it, so
+    that one long queue does not hide the others.
     """
-    rank = func.row_number().over(partition_by=jobs.c.account, order_by=(jobs.c.created_at, jobs.c.id))
+    rank = func.row_number().over(partition_by=_root, order_by=(jobs.c.created_at, jobs.c.id))
     ranked = (
-        select(jobs.c.id, jobs.c.account, jobs.c.not_before, jobs.c.created_at, rank.label("rank"))
+        select(jobs.c.id, _root.label("root"), jobs.c.not_before, jobs.c.created_at, rank.label("rank"))
+        .select_from(_with_keys)
         .where(jobs.c.state == State.QUEUED.value)
         .subquery()
     )
     query = (
-        select(ranked.c.id, ranked.c.account, ranked.c.not_before)
+        select(ranked.c.id, ranked.c.root, ranked.c.not_before)
         .where(ranked.c.rank <= per_account)
         .order_by(ranked.c.created_at, ranked.c.id)
         .limit(limit)
     )
-    return [Waiting(row.id, row.account, row.not_before) for row in conn.execute(query)]
+    return [Waiting(row.id, row.root, row.not_before) for row in conn.execute(query)]
 
 
 def queue(conn: Connection, account: str | None = None) -> Queue:
-    """Returns the queue of one account, or of all."""
+    """Returns the queue of one account with all keys of its root, or of everybody."""
     query = select(func.count(), func.coalesce(func.sum(jobs.c.size_bytes), 0))
     query = query.where(jobs.c.state == State.QUEUED.value)
     if account is not None:
-        query = query.where(jobs.c.account == account)
+        query = query.select_from(_with_keys).where(_root == root_of(conn, account))
     count, size = conn.execute(query).one()
     return Queue(int(count), int(size))
+
+
+def root_of(conn: Connection, account: str) -> str:
+    """Returns the account itself, or the one that it was cut from in the first place."""
+    query = select(delegated_keys.c.root).where(delegated_keys.c.account == account)
+    return conn.execute(query).scalar_one_or_none() or account
 
 
 def prune(conn: Connection, before: datetime, limit: int = _AT_ONCE) -> int:

@@ -50,7 +50,8 @@ PATIENCE = timedelta(hours=1)
 class Live:
     """A job that this server is running."""
 
-    account: str
+    # The account that its limits count for: its own, or the one that its key was cut from.
+    root: str
     recorder: Recorder | None = None
     process: Process | None = None
     is_cancelled: bool = False

@@ -145,10 +145,10 @@ class Jobs:
         """Continues the jobs that a previous server left running. This must happen before anything is swept
         away.
         """
-        for job in await self._repository.store.read(lambda conn: records.in_state(conn, State.RUNNING)):
+        for job, root in await self._repository.store.read(_running_with_roots):
             if job.sandbox_id is not None:
                 self._runner.endings.own(job.sandbox_id)
-            self._start(job.id, job.account)
+            self._start(job.id, root)
 
     async def run(self) -> None:
         """Starts queued jobs until it is cancelled."""
@@ -181,15 +181,15 @@ class Jobs:
                 break
             if found.not_before is not None and found.not_before > now:
                 is_any_late = True
-            elif self._running_of(found.account) < self._policy.running_per_account:
-                self._start(found.id, found.account)
+            elif self._running_of(found.root) < self._policy.running_per_account:
+                self._start(found.id, found.root)
         return is_any_late
 
-    def _running_of(self, account: str) -> int:
-        return sum(1 for live in self._live.values() if live.account == account)
+    def _running_of(self, root: str) -> int:
+        return sum(1 for live in self._live.values() if live.root == root)
 
-    def _start(self, job_id: str, account: str) -> None:
-        live = self._live[job_id] = Live(account=account)
+    def _start(self, job_id: str, root: str) -> None:
+        live = self._live[job_id] = Live(root=root)
         self._tasks.start(self._attend(job_id, live), name=f"job {job_id}")
 
     async def _attend(self, job_id: str, live: Live) -> None:
@@ -228,3 +228,7 @@ class Jobs:
     def _tell_ended(self, job_id: str) -> None:
         for changed in self._waiters.get(job_id, ()):
             changed.set()
+
+
+def _running_with_roots(conn: Connection) -> list[tuple[Job, str]]:
+    return [(job, records.root_of(conn, job.account)) for job in records.in_state(conn, State.RUNNING)]
