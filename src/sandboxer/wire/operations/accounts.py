@@ -16,17 +16,13 @@ from sandboxer.wire.accounts import (
     UsageSegmentPage,
 )
 from sandboxer.wire.operations.declaration import (
-    Access,
     Answered,
     AnyOperation,
-    Empty,
     Events,
     InHeader,
     Json,
-    NoParameters,
     Operation,
     Parameters,
-    RateClass,
     Scope,
     needs,
 )
@@ -76,13 +72,9 @@ FOLLOW_ACCOUNT_EVENTS = Operation(
     path="/v1/accounts/me/events",
     noun="accounts",
     summary="What happened to this account: low, dry, reaped, funded, and changes of what it may do",
-    parameters=NoParameters,
     query=FollowAccountEventsQuery,
-    body=Empty(),
     answer=Events(words="Events named by their kind; `data` is an Event, `id` its id."),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 SHOW_ME = Operation(
     id="showMe",
@@ -90,13 +82,8 @@ SHOW_ME = Operation(
     path="/v1/accounts/me",
     noun="accounts",
     summary="This account: money, tier, scopes, limits",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Me),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 LIST_TRANSFERS = Operation(
     id="listTransfers",
@@ -104,13 +91,9 @@ LIST_TRANSFERS = Operation(
     path="/v1/transfers",
     noun="accounts",
     summary="What moved, newest first; format=csv exports everything, oldest first",
-    parameters=NoParameters,
     query=ListTransfersQuery,
-    body=Empty(),
     answer=Answered(model=TransferPage, other_form=("text/csv", "Transfers.")),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 SEND_SATS = Operation(
@@ -119,13 +102,9 @@ SEND_SATS = Operation(
     path="/v1/transfers",
     noun="accounts",
     summary="Give sats to another account by its public id; the same id gives once",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(SendSats),
     answer=Answered(model=Moved, status=201),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     is_repeatable=True,
     failures=(402, 404, 409),
 )
@@ -135,13 +114,9 @@ SHOW_USAGE = Operation(
     path="/v1/usage",
     noun="accounts",
     summary="What was used between two moments, for outside billing",
-    parameters=NoParameters,
     query=ShowUsageQuery,
-    body=Empty(),
     answer=Answered(model=UsageReport, other_form=("text/csv", "Usage.")),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 LIST_USAGE_SEGMENTS = Operation(
@@ -150,16 +125,12 @@ LIST_USAGE_SEGMENTS = Operation(
     path="/v1/usage/segments",
     noun="accounts",
     summary="What was used, segment by segment, after a cursor; for outside billing",
-    parameters=NoParameters,
     query=ListUsageSegmentsQuery,
-    body=Empty(),
     answer=Answered(
         model=UsageSegmentPage,
         other_form=("text/csv", "Segments; of CSV the header x-next-after says where to read on."),
     ),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 

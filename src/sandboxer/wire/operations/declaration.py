@@ -13,14 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypeVar
 
-P = TypeVar("P", bound="Parameters")
-Q = TypeVar("Q", bound="Parameters")
-B = TypeVar("B")
-A = TypeVar("A")
+P = TypeVar("P", bound="Parameters", default="NoParameters")
+Q = TypeVar("Q", bound="Parameters", default="NoParameters")
+B = TypeVar("B", default=None)
+A = TypeVar("A", default=Any)
 # `*`: whatever method a program inside understands.
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "*"]
 
@@ -168,39 +169,6 @@ class Idempotency(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation(Generic[P, Q, B, A]):
-    # As in the OpenAPI document, for ever: clients are named after it.
-    id: str
-    method: Method
-    path: str
-    # The noun it belongs to, by which documents group it.
-    noun: str
-    # One line for people.
-    summary: str
-    parameters: type[P]
-    query: type[Q]
-    body: Body[B]
-    answer: Answer[A]
-    access: Access
-    needs: Needs
-    rate: RateClass
-    idempotency: Idempotency = Idempotency.NONE
-    # Sending it twice does what sending it once does, without a key. A PUT is so of itself.
-    is_repeatable: bool = False
-    # How long an answer may take, where that is longer than what clients wait for.
-    patience_s: float | None = None
-    # Statuses of refusals that it adds to those that every request of its access can meet.
-    failures: tuple[int, ...] = ()
-    # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
-    operator_audit: OperatorAudit | None = None
-    # Told in every answer (`Deprecation`, `Sunset`) and in the document.
-    deprecated: Deprecation | None = None
-
-
-AnyOperation = Operation[Any, Any, Any, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BodyScope:
     """A scope that a field of the body adds: where it says something (not false, not empty), or nothing."""
 
@@ -278,6 +246,44 @@ class Stream(Body[None]):
     """A body that is passed on in pieces and never held in memory."""
 
     media_type: str
+
+
+_NO_PARAMETERS: Any = NoParameters
+_EMPTY: Any = Empty()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[P, Q, B, A]):
+    # As in the OpenAPI document, for ever: clients are named after it.
+    id: str
+    method: Method
+    path: str
+    # The noun it belongs to, by which documents group it.
+    noun: str
+    # One line for people.
+    summary: str
+    answer: Answer[A]
+    needs: Needs
+    # What the path names, the query asks for and the body says: nothing, unless told.
+    parameters: type[P] = _NO_PARAMETERS
+    query: type[Q] = _NO_PARAMETERS
+    body: Body[B] = _EMPTY
+    access: Access = Access.SIGNED
+    rate: RateClass = RateClass.API
+    idempotency: Idempotency = Idempotency.NONE
+    # Sending it twice does what sending it once does, without a key. A PUT is so of itself.
+    is_repeatable: bool = False
+    # How long an answer may take, where that is longer than what clients wait for.
+    patience_s: float | None = None
+    # Statuses of refusals that it adds to those that every request of its access can meet.
+    failures: tuple[int, ...] = ()
+    # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
+    operator_audit: OperatorAudit | None = None
+    # Told in every answer (`Deprecation`, `Sunset`) and in the document.
+    deprecated: Deprecation | None = None
+
+
+AnyOperation = Operation[Any, Any, Any, Any]
 
 
 def needs(*scopes: Scope, adds: tuple[BodyScope, ...] = ()) -> Needs:

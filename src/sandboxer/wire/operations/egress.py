@@ -14,15 +14,11 @@ from sandboxer.wire.egress import (
     ReplaceEgress,
 )
 from sandboxer.wire.operations.declaration import (
-    Access,
     Answered,
     AnyOperation,
-    Empty,
     Json,
-    NoParameters,
     Operation,
     OperatorAudit,
-    RateClass,
     Scope,
     needs,
 )
@@ -35,12 +31,8 @@ GET_EGRESS = Operation(
     noun="egress",
     summary="The rules that stand, and what went through",
     parameters=SandboxPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Egress),
-    access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
     failures=(404, 409),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
@@ -51,12 +43,9 @@ REPLACE_EGRESS = Operation(
     noun="egress",
     summary="Other rules, at once; connections that they do not allow end",
     parameters=SandboxPath,
-    query=NoParameters,
     body=Json(ReplaceEgress),
     answer=Answered(model=Egress),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404, 409),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
@@ -67,12 +56,9 @@ CHANGE_EGRESS = Operation(
     noun="egress",
     summary="Add and take away rules, at once; connections that they do not allow end",
     parameters=SandboxPath,
-    query=NoParameters,
     body=Json(ChangeEgress),
     answer=Answered(model=Egress),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404, 409),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
@@ -83,12 +69,9 @@ EXPLAIN_EGRESS = Operation(
     noun="egress",
     summary="Would this be allowed, and by which rule? Asks nobody outside",
     parameters=SandboxPath,
-    query=NoParameters,
     body=Json(ExplainEgress),
     answer=Answered(model=EgressExplained),
-    access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
     failures=(404, 409),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress.explain"),
 )
@@ -99,12 +82,8 @@ LIST_EGRESS_DENIALS = Operation(
     noun="egress",
     summary="What it was refused lately; the same thing over and over is one entry",
     parameters=SandboxPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=EgressDenialList),
-    access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
     failures=(404,),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress.denials"),
 )
@@ -114,13 +93,8 @@ GET_ACCOUNT_EGRESS = Operation(
     path="/v1/egress",
     noun="egress",
     summary="Rules that hold in all sandboxes of the account",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=AccountEgress),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 REPLACE_ACCOUNT_EGRESS = Operation(
     id="replaceAccountEgress",
@@ -128,13 +102,9 @@ REPLACE_ACCOUNT_EGRESS = Operation(
     path="/v1/egress",
     noun="egress",
     summary="Other rules for all sandboxes of the account, at once",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(ReplaceAccountEgress),
     answer=Answered(model=AccountEgress),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(409,),
 )
 CHANGE_ACCOUNT_EGRESS = Operation(
@@ -143,13 +113,9 @@ CHANGE_ACCOUNT_EGRESS = Operation(
     path="/v1/egress",
     noun="egress",
     summary="Add and take away rules of all sandboxes of the account, at once",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(ChangeAccountEgress),
     answer=Answered(model=AccountEgress),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(409,),
 )
 EXPLAIN_ACCOUNT_EGRESS = Operation(
@@ -158,13 +124,9 @@ EXPLAIN_ACCOUNT_EGRESS = Operation(
     path="/v1/egress/explain",
     noun="egress",
     summary="What do the account's rules alone say of this? Asks nobody outside",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(ExplainEgress),
     answer=Answered(model=EgressExplained),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

@@ -29,12 +29,9 @@ from sandboxer.wire.operations.declaration import (
     Answered,
     AnyOperation,
     Bytes,
-    Empty,
     Json,
-    NoParameters,
     Operation,
     Parameters,
-    RateClass,
 )
 from sandboxer.wire.operations.paths import AccountPath
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
@@ -64,13 +61,10 @@ CREATE_ACCOUNT = Operation(
     path="/v1/accounts",
     noun="operators",
     summary="Open an account (owner)",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(CreateAccount),
     answer=Answered(model=Account, status=201),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(409,),
 )
 LIST_ACCOUNTS = Operation(
@@ -79,13 +73,10 @@ LIST_ACCOUNTS = Operation(
     path="/v1/accounts",
     noun="operators",
     summary="All accounts, oldest first (owner)",
-    parameters=NoParameters,
     query=ListAccountsQuery,
-    body=Empty(),
     answer=Answered(model=AccountPage),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404,),
 )
 SHOW_ACCOUNT = Operation(
@@ -95,12 +86,9 @@ SHOW_ACCOUNT = Operation(
     noun="operators",
     summary="One account with its money (owner)",
     parameters=AccountPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=AccountReport),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404,),
 )
 SUSPEND_ACCOUNT = Operation(
@@ -110,12 +98,10 @@ SUSPEND_ACCOUNT = Operation(
     noun="operators",
     summary="It and all below it may act no more; nothing is destroyed (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404, 409),
 )
 REINSTATE_ACCOUNT = Operation(
@@ -125,12 +111,10 @@ REINSTATE_ACCOUNT = Operation(
     noun="operators",
     summary="Undo a suspension (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404, 409),
 )
 CLOSE_ACCOUNT = Operation(
@@ -140,12 +124,10 @@ CLOSE_ACCOUNT = Operation(
     noun="operators",
     summary="For good; record and ledger stay. A 409 while anything of it runs or lives (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404, 409),
 )
 ENTITLE_ACCOUNT = Operation(
@@ -155,12 +137,10 @@ ENTITLE_ACCOUNT = Operation(
     noun="operators",
     summary="Give a tier until a date, or take it (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(EntitleAccount),
     answer=Answered(model=Account),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404,),
 )
 CAP_ACCOUNT = Operation(
@@ -170,12 +150,10 @@ CAP_ACCOUNT = Operation(
     noun="operators",
     summary="Spending caps (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(CapAccount),
     answer=Answered(model=Account),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     failures=(404,),
 )
 ADJUST_ACCOUNT = Operation(
@@ -185,12 +163,10 @@ ADJUST_ACCOUNT = Operation(
     noun="operators",
     summary="Give or take sats, with a reason; the same id adjusts once (owner)",
     parameters=AccountPath,
-    query=NoParameters,
     body=Json(AdjustAccount),
     answer=Answered(model=Moved),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     is_repeatable=True,
     failures=(402, 404, 409),
 )
@@ -200,13 +176,10 @@ PAY_OUT = Operation(
     path="/v1/payouts",
     noun="operators",
     summary="Take income out, at most what was earned; the same id pays once (owner)",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(PayOut),
     answer=Answered(model=Moved, status=201),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     is_repeatable=True,
     failures=(402, 409),
 )
@@ -216,13 +189,9 @@ SHOW_LEDGER_TOTALS = Operation(
     path="/v1/ledger/totals",
     noun="operators",
     summary="What all ledger accounts of each kind hold (owner)",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=LedgerTotals),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
 )
 VERIFY_LEDGER = Operation(
     id="verifyLedger",
@@ -230,13 +199,9 @@ VERIFY_LEDGER = Operation(
     path="/v1/ledger/verify",
     noun="operators",
     summary="Recompute everything derived and compare (owner)",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=LedgerProof),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     patience_s=600.0,
 )
 LIST_AUDIT = Operation(
@@ -245,13 +210,10 @@ LIST_AUDIT = Operation(
     path="/v1/audit",
     noun="operators",
     summary="Who did what, oldest first (owner)",
-    parameters=NoParameters,
     query=ListAuditQuery,
-    body=Empty(),
     answer=Answered(model=AuditPage),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
 )
 EXPORT_AUDIT = Operation(
     id="exportAudit",
@@ -259,9 +221,6 @@ EXPORT_AUDIT = Operation(
     path="/v1/audit/export",
     noun="operators",
     summary="The whole audit log (owner)",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Bytes(
         media_type="application/x-ndjson",
         words="One JSON object a line; the last one's seq and hash are an anchor.",
@@ -269,7 +228,6 @@ EXPORT_AUDIT = Operation(
     ),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     patience_s=600.0,
 )
 VERIFY_AUDIT = Operation(
@@ -278,13 +236,10 @@ VERIFY_AUDIT = Operation(
     path="/v1/audit/verify",
     noun="operators",
     summary="Walk the chain of the audit log, from an anchor kept elsewhere if you have one (owner)",
-    parameters=NoParameters,
     query=VerifyAuditQuery,
-    body=Empty(),
     answer=Answered(model=AuditProof),
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
-    rate=RateClass.API,
     patience_s=600.0,
 )
 

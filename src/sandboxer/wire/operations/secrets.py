@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from sandboxer.wire.operations.declaration import (
-    Access,
     Answered,
     AnyOperation,
-    Empty,
     Json,
-    NoParameters,
     Nothing,
     Operation,
     OperatorAudit,
-    RateClass,
     Scope,
     needs,
 )
@@ -32,13 +28,8 @@ LIST_SECRETS = Operation(
     path="/v1/secrets",
     noun="secrets",
     summary="Names of the account's secrets",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=SecretList),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 GET_SECRET = Operation(
     id="getSecret",
@@ -47,12 +38,8 @@ GET_SECRET = Operation(
     noun="secrets",
     summary="Look at a secret: its size and age, never its value",
     parameters=SecretPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Secret),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 PUT_SECRET = Operation(
@@ -62,12 +49,9 @@ PUT_SECRET = Operation(
     noun="secrets",
     summary="Keep a secret, sealed; in place of one of this name",
     parameters=SecretPath,
-    query=NoParameters,
     body=Json(PutSecret),
     answer=Answered(model=Secret),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(402, 409),
 )
 REMOVE_SECRET = Operation(
@@ -77,12 +61,8 @@ REMOVE_SECRET = Operation(
     noun="secrets",
     summary="Forget it; sandboxes that have it keep it until it is wiped there",
     parameters=SecretPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Nothing(),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404,),
 )
 INJECT_SECRETS = Operation(
@@ -92,12 +72,9 @@ INJECT_SECRETS = Operation(
     noun="secrets",
     summary="Give a sandbox secrets while everything in it goes on",
     parameters=SandboxPath,
-    query=NoParameters,
     body=Json(InjectSecrets),
     answer=Answered(model=InjectedSecretList),
-    access=Access.SIGNED,
     needs=needs(Scope.EXEC),
-    rate=RateClass.API,
     failures=(404, 409, 502),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
@@ -108,12 +85,8 @@ LIST_INJECTED_SECRETS = Operation(
     noun="secrets",
     summary="Names of what was injected",
     parameters=SandboxPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=InjectedSecretList),
-    access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
     failures=(404,),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
@@ -124,12 +97,8 @@ WIPE_SECRETS = Operation(
     noun="secrets",
     summary="Wipe all: files removed, no command gets them any more",
     parameters=SandboxPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=WipedSecrets),
-    access=Access.SIGNED,
     needs=needs(Scope.EXEC),
-    rate=RateClass.API,
     failures=(404, 409, 502),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
@@ -140,12 +109,8 @@ WIPE_SECRET = Operation(
     noun="secrets",
     summary="Wipe one",
     parameters=InjectedSecretPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=WipedSecrets),
-    access=Access.SIGNED,
     needs=needs(Scope.EXEC),
-    rate=RateClass.API,
     failures=(404, 409, 502),
     operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from sandboxer.wire.operations.declaration import (
     ANY_KEY,
-    Access,
     Answered,
     AnyOperation,
-    Empty,
     Idempotency,
     Json,
-    NoParameters,
     Nothing,
     Operation,
-    RateClass,
     Scope,
     needs,
 )
@@ -26,13 +22,8 @@ GET_SSH_GATEWAY = Operation(
     path="/v1/ssh",
     noun="ssh",
     summary="Where to come in: ssh sbx_…@host -p port",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=SshGateway),
-    access=Access.SIGNED,
     needs=ANY_KEY,
-    rate=RateClass.API,
 )
 ADD_SSH_KEY = Operation(
     id="addSshKey",
@@ -40,13 +31,9 @@ ADD_SSH_KEY = Operation(
     path="/v1/ssh-keys",
     noun="ssh",
     summary="Let a public key open one sandbox, or all of the account's",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(AddSshKey),
     answer=Answered(model=SshKey, status=201),
-    access=Access.SIGNED,
     needs=needs(Scope.EXEC),
-    rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
     failures=(404, 409),
 )
@@ -56,13 +43,8 @@ LIST_SSH_KEYS = Operation(
     path="/v1/ssh-keys",
     noun="ssh",
     summary="The keys that stand, newest first",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=SshKeyList),
-    access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
 )
 REVOKE_SSH_KEY = Operation(
     id="revokeSshKey",
@@ -71,12 +53,8 @@ REVOKE_SSH_KEY = Operation(
     noun="ssh",
     summary="Revoke it; what is open by it ends within a second",
     parameters=SshKeyPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Nothing(),
-    access=Access.SIGNED,
     needs=needs(Scope.EXEC),
-    rate=RateClass.API,
     failures=(404,),
 )
 

@@ -7,17 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
-    Access,
     Answered,
     AnyOperation,
-    Empty,
     Idempotency,
     Json,
-    NoParameters,
     Nothing,
     Operation,
     Parameters,
-    RateClass,
     Scope,
     needs,
 )
@@ -48,13 +44,9 @@ CREATE_WEBHOOK = Operation(
     path="/v1/webhooks",
     noun="webhooks",
     summary="Be told of what happens, by signed requests; the secret is shown once",
-    parameters=NoParameters,
-    query=NoParameters,
     body=Json(CreateWebhook),
     answer=Answered(model=NewWebhook, status=201),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     idempotency=Idempotency.SECRET,
     failures=(409,),
 )
@@ -64,13 +56,8 @@ LIST_WEBHOOKS = Operation(
     path="/v1/webhooks",
     noun="webhooks",
     summary="This account's webhooks",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=WebhookList),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
 )
 GET_WEBHOOK = Operation(
     id="getWebhook",
@@ -79,12 +66,8 @@ GET_WEBHOOK = Operation(
     noun="webhooks",
     summary="One webhook",
     parameters=WebhookPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Webhook),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 CHANGE_WEBHOOK = Operation(
@@ -94,12 +77,9 @@ CHANGE_WEBHOOK = Operation(
     noun="webhooks",
     summary="Change where it goes, what it hears of, or switch it off and on",
     parameters=WebhookPath,
-    query=NoParameters,
     body=Json(ChangeWebhook),
     answer=Answered(model=Webhook),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404,),
 )
 REMOVE_WEBHOOK = Operation(
@@ -109,12 +89,8 @@ REMOVE_WEBHOOK = Operation(
     noun="webhooks",
     summary="Be told no more; what waits is not sent",
     parameters=WebhookPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Nothing(),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404,),
 )
 ROTATE_WEBHOOK_SECRET = Operation(
@@ -124,12 +100,9 @@ ROTATE_WEBHOOK_SECRET = Operation(
     noun="webhooks",
     summary="A new secret, shown once; the old one signs beside it for a while",
     parameters=WebhookPath,
-    query=NoParameters,
     body=Json(RotateSecret),
     answer=Answered(model=NewWebhook),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404,),
 )
 TEST_WEBHOOK = Operation(
@@ -139,12 +112,8 @@ TEST_WEBHOOK = Operation(
     noun="webhooks",
     summary="Send a test message now, and say how that went",
     parameters=WebhookPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Delivery),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404,),
 )
 LIST_WEBHOOK_DELIVERIES = Operation(
@@ -155,11 +124,8 @@ LIST_WEBHOOK_DELIVERIES = Operation(
     summary="What was sent and what waits, newest first, each with its tries",
     parameters=WebhookPath,
     query=ListWebhookDeliveriesQuery,
-    body=Empty(),
     answer=Answered(model=DeliveryPage),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
     failures=(404,),
 )
 REDELIVER_WEBHOOK = Operation(
@@ -169,12 +135,8 @@ REDELIVER_WEBHOOK = Operation(
     noun="webhooks",
     summary="Send it again now, whatever became of it; the same webhook-id",
     parameters=DeliveryPath,
-    query=NoParameters,
-    body=Empty(),
     answer=Answered(model=Delivery),
-    access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.API,
     failures=(404, 409),
 )
 
