@@ -15,7 +15,7 @@ from embit import bip32
 
 from sandboxer.money.verification import verify
 from sandboxer.sdk.aio.client import AsyncSandboxer
-from sandboxer.sdk.puzzles import solve
+from sandboxer.sdk.confirmation import solve
 from sandboxer.store.idempotency import abandon_all_in_flight
 from testchains.litecoin import Litecoin
 from tests.support.http.flows import flow

@@ -70,22 +70,22 @@ class Call(Generic[T_co]):
         return cast(T_co, parse(found_at(self.answer), answer.content))
 
     def streamed(self) -> Call[None]:
-        """The same, answered as server-sent events."""
+        """Returns the same call, answered as server-sent events."""
         headers = {**self.headers, "accept": EVENT_STREAM}
         call: Call[Any] = replace(self, headers=headers, answer=NOTHING, timeout_s=STREAM_TIMEOUT_S)
         return call
 
     def within(self, seconds: float | None) -> Call[T_co]:
-        """The same, with so much patience."""
+        """Returns the same call, which waits for so many seconds."""
         return replace(self, timeout_s=seconds)
 
     def bearing(self, token: str) -> Call[T_co]:
-        """The same, sent by the session of this token instead of a key."""
+        """Returns the same call, sent by the session of this token instead of a key."""
         headers = {**self.headers, "authorization": f"Bearer {token}"}
         return replace(self, headers=headers, is_signed=False)
 
     def as_bytes(self) -> Call[bytes]:
-        """The same, for another form of its answer."""
+        """Returns the same call, for another form of its answer."""
         call: Call[Any] = replace(self, answer=BYTES)
         return call
 
@@ -93,7 +93,7 @@ class Call(Generic[T_co]):
         return replace(self, is_repeatable=is_so)
 
     def by_anybody(self, is_so: bool = True) -> Call[T_co]:
-        """The same, not signed."""
+        """Returns the same call, not signed."""
         return replace(self, is_signed=not is_so)
 
 
@@ -164,7 +164,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), default=_plain)
 
 
 def headers_of(**named: str | int | None) -> dict[str, str]:
-    """Headers that are given."""
+    """Returns the headers that are given, by their names."""
     return {name.replace("_", "-"): str(value) for name, value in named.items() if value is not None}
 
 

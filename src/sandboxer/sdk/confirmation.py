@@ -1,21 +1,32 @@
-"""Answering a 428: an act on something locked, or on the account's own keys, must be confirmed by its other
-factor.
+"""Answers to what the platform asks back: a second proof, or work.
+
+A 428 asks for a second proof: an act on something locked, or on the account's own keys, must be confirmed by
+the account's other factor.
 
 A confirmer is any function from a `Demand` to a `Proof`, or to None if it cannot sign that; the client then
 repeats the call with the proof, once. `confirm_with_wallet` makes one of whatever signs for a wallet.
+
+`work_needed` asks for work, where many wrong codes are tried: `work_for` does it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sandboxer.sdk.credentials import Credentials
-from sandboxer.sdk.errors import ApiError
+from sandboxer.sdk.errors import ApiError, BrokenAnswer
 
 SECOND_PROOF = 428
+WORK_NEEDED = "work_needed"
+# The work asked for may grow while one is at it.
+MOST_PUZZLES = 5
+
+# More than any honest platform asks for: hours of hashing.
+MAX_BITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +86,28 @@ def proof_headers(demand: Demand, proof: Proof) -> Mapping[str, str]:
         "x-sudo-by": proof.by,
         "x-sudo-otp": proof.signature,
     }
+
+
+def solve(challenge: str, bits: int) -> str:
+    """A text for which SHA-256 of `challenge:text` begins with so many zero bits: 2^bits hashes or so."""
+    if not 0 <= bits <= MAX_BITS:
+        raise BrokenAnswer(f"a proof of work of {bits} bits was asked for")
+    begun = hashlib.sha256(f"{challenge}:".encode())
+    for number in itertools.count():
+        tried = begun.copy()
+        tried.update(b"%d" % number)
+        if not int.from_bytes(tried.digest()) >> (256 - bits):
+            return str(number)
+    raise AssertionError("counting does not end")
+
+
+def puzzle_in(error: ApiError) -> tuple[str, int] | None:
+    """The work that a refusal asks for; None: it was refused for something else."""
+    if error.code != WORK_NEEDED:
+        return None
+    return str(error.fact("challenge")), int(error.fact("bits"))
+
+
+def work_for(challenge: str, bits: int) -> Mapping[str, str]:
+    """Does the work, which takes seconds of hashing at worst."""
+    return {"challenge": challenge, "solution": solve(challenge, bits)}

@@ -157,7 +157,7 @@ class Signer:
 
 
 def after_refusal(signer: Signer, error: ApiError, *, has_resigned: bool) -> Again | None:
-    """Whether a refused signature deserves its one repetition."""
+    """Decides whether a refused signature deserves its one repetition."""
     if has_resigned or not isinstance(error, AuthenticationFailed):
         return None
     if error.reason == "clock_skew" and (server_time := _seconds(error.fact("server_time"))) is not None:

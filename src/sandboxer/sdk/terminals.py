@@ -14,7 +14,7 @@ Word = TerminalReady | TerminalExit
 
 
 def dialing(signer: Signer, url: str, call: Call[None]) -> tuple[str, dict[str, str]]:
-    """The WebSocket address and the signed headers to open it with."""
+    """Returns the WebSocket's address and the signed headers to open it with."""
     scheme, _, rest = url.partition("://")
     address = f"{'wss' if scheme == 'https' else 'ws'}://{rest}{call.target}"
     return address, signer.head(call.method, call.target, call.body.sha256)

@@ -31,7 +31,7 @@ from sandboxer.payments.gift_cards.records import (
     next_card_state,
     next_redemption_state,
 )
-from sandboxer.sdk.puzzles import solve
+from sandboxer.sdk.confirmation import solve
 
 PEPPER = b"p" * 32
 SMALL = GiftPolicy(attempts_per_minute=10, work_bits=4, work_bits_most=8)

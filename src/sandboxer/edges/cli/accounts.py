@@ -7,12 +7,10 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.options import Json
-from sandboxer.edges.cli.verbs import verb
+from sandboxer.edges.cli.verbs import group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
-app = typer.Typer(
-    help="Open, look at and close accounts (operator).", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = group("Open, look at and close accounts (operator).")
 groups = {"accounts": app}
 Account = Annotated[str, typer.Argument(help="Id of the account.", metavar="ACCOUNT")]
 Reason = Annotated[str, typer.Option(help="Kept in the audit log.")]

@@ -259,7 +259,7 @@ def adopt_pool(
 
 
 async def identify(settings: Settings) -> Installation:
-    """Which installation the database is; it gets its id here if it has none."""
+    """Says which installation the database is; it gets its id here if it has none."""
     store = await asyncio.to_thread(open_store, settings.database_url)
     try:
         return await store.write(lambda conn: ensure(conn, now=SystemClock().now()))

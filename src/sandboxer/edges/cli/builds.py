@@ -39,7 +39,7 @@ def built_images(state_dir: Path | None) -> list[images.Image]:
 
 
 def build_shown(name: str, folder: Path, *, rebuild: bool = False) -> images.Image:
-    """With a bar on a terminal, a line for each phase elsewhere."""
+    """Shows a bar on a terminal, and a line for each phase elsewhere."""
     bar = Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -102,7 +102,7 @@ def _agrees(wanted: Language) -> bool:
 
 
 def _why_not_here(platform: Sandboxer, folder: Path) -> str | None:
-    """Why an image that is built now by this command would not be the platform's, or None."""
+    """Says why an image that this command builds would not be the platform's; None if it would."""
     if urlsplit(platform.credentials.url).hostname not in LOOPBACK:
         return "it is another host"
     known = {image.name for image in images.list_images(folder)}

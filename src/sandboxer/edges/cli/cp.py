@@ -178,7 +178,7 @@ def _is_folder_inside(sandbox: Sandbox, path: str) -> bool:
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[Count]:
-    """A bar on stderr when a person looks; silent otherwise."""
+    """Shows a bar on stderr when a person looks; silent otherwise."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -194,7 +194,7 @@ def progress(label: str, total: int | None) -> Iterator[Count]:
 
 
 def unpack(stream: IO[bytes], target: Path) -> list[str]:
-    """Folders, files and links that stay within; no owners, no setuid, nothing writable by others.
+    """Writes folders, files and links that stay within: no owners, no setuid, nothing writable by others.
 
     Returns the links that lead out: they are not made.
     """

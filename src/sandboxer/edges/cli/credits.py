@@ -9,12 +9,12 @@ import typer
 
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, facts_table, plain, until
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import Balance
 
 app = typer.Typer(rich_markup_mode="rich")
-crediting = typer.Typer(help="Show, add and move sats.", no_args_is_help=True, rich_markup_mode="rich")
+crediting = group("Show, add and move sats.")
 groups = {"credits": crediting}
 
 Account = Annotated[str | None, typer.Option("--account", help="Another account than one's own (operator).")]

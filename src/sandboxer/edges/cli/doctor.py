@@ -123,7 +123,7 @@ def _verdict(wall: Wall, seen: Fingerprint) -> tuple[Text, str]:
 
 
 def _not_ready(settings: Settings) -> Iterator[Lack]:
-    """What a first create would stumble over besides the walls."""
+    """Says what a first create would fail at besides the walls."""
     if not list_images(settings.images_dir):
         yield Lack(
             what="base image",

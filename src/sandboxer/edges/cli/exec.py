@@ -142,7 +142,7 @@ def _print_pieces(pieces: Iterator[Piece]) -> int:
 
 
 def write_chunk(chunk: Chunk, *, is_stderr: bool = False) -> None:
-    """To the stream it came from, or to stderr."""
+    """Writes it to the stream it came from, or to stderr."""
     if chunk.dropped:
         err.print(f"[yellow]… {chunk.dropped} bytes of {chunk.stream} were dropped[/]")
     target = sys.stdout.buffer if chunk.stream == "stdout" and not is_stderr else sys.stderr.buffer

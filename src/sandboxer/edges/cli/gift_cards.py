@@ -12,14 +12,14 @@ from sandboxer.edges import qr
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.gift_cards import GiftCard, NewGiftCard, NewRedemption, Redemption
 from sandboxer.wire.keys import NewKey
 
 app = typer.Typer(rich_markup_mode="rich")
-giving = typer.Typer(help="Prepaid dollars behind four words.", no_args_is_help=True, rich_markup_mode="rich")
+giving = group("Prepaid dollars behind four words.")
 groups = {"gift": giving}
 
 Id = Annotated[str, typer.Argument(help="Id of the card (gft_…).", metavar="ID")]
@@ -251,7 +251,7 @@ def _is_stranger(platform: Sandboxer) -> bool:
 
 
 def _cents(dollars: str) -> int:
-    """Exactly: half a cent is refused, not rounded."""
+    """Reads an amount exactly: half a cent is refused, not rounded."""
     try:
         cents = Decimal(dollars.removeprefix("$")) * 100
     except InvalidOperation:

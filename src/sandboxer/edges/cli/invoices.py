@@ -12,14 +12,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from sandboxer.edges import qr
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.invoices import Invoice, NewInvoice
 
 app = typer.Typer(rich_markup_mode="rich")
-paying = typer.Typer(help="Pay in coins, by invoice.", no_args_is_help=True, rich_markup_mode="rich")
-returning = typer.Typer(help="What has to go back (operator).", no_args_is_help=True, rich_markup_mode="rich")
+paying = group("Pay in coins, by invoice.")
+returning = group("What has to go back (operator).")
 groups = {"invoices": paying, "refunds": returning}
 
 Id = Annotated[str, typer.Argument(help="Id of the invoice (inv_…).", metavar="ID")]
@@ -171,7 +171,7 @@ def rates(platform: Sandboxer) -> Answer:
 
 
 def _watch(platform: Sandboxer, id: str, *, is_quiet: bool) -> Invoice:
-    """Until it is settled. A stream that breaks is replaced by asking, as slowly as the platform wishes."""
+    """Waits until it is settled. Where the stream breaks it asks, as slowly as the platform wishes."""
     seen = platform.invoices.get(id)
     with _bar(is_quiet) as bar:
         task = bar.add_task(seen.state, total=seen.confirmations_needed)
@@ -211,7 +211,7 @@ def _bill(made: NewInvoice) -> Answer:
 
 
 def _paid(platform: Sandboxer, made: NewInvoice, seen: Invoice) -> Answer:
-    """With the key, if one was bought: nobody else has the claim, and its secret is shown once."""
+    """Shows the key too, if one was bought: nobody else has the claim, and its secret is shown once."""
     shown = _show(seen)
     if seen.public_key is None or made.claim is None:
         return shown

@@ -8,11 +8,11 @@ import typer
 from pydantic import BaseModel
 
 from sandboxer.edges.cli.output import ago, columns, facts_table
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.keys import KeyNode
 
-app = typer.Typer(help="Make, delegate, list and end keys.", no_args_is_help=True, rich_markup_mode="rich")
+app = group("Make, delegate, list and end keys.")
 groups = {"keys": app}
 
 

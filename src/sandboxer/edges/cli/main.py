@@ -150,7 +150,7 @@ def main() -> None:
 
 
 def run(words: list[str]) -> int:
-    """One command line; returns the exit code. Never a traceback for anything a user can cause."""
+    """Runs one command line and returns its exit code. Nothing that a user can cause is a traceback."""
     try:
         result = root_command().main(args=words, prog_name="sandboxer", standalone_mode=False)
         return int(result) if isinstance(result, int) else Exit.OK
@@ -184,7 +184,7 @@ def wants_json(words: list[str]) -> bool:
 
 
 def load(name: str) -> TyperCommand | TyperGroup:
-    """The real command, importing its module. Of a module with several verbs only this one is made."""
+    """Imports the module of a verb and makes its command. Other verbs of the module are not made."""
     module: Any = _imported(ROOM + VERBS[name].module)
     app: typer.Typer | None = getattr(module, "groups", {}).get(name)
     if app is None:

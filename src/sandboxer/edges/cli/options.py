@@ -83,7 +83,7 @@ def client(
     timeout_s: float = 60.0,
     confirm: Callable[[Credentials], Confirmer] | None = None,
 ) -> Sandboxer:
-    """Signed with the key of the named state folder, else of the environment.
+    """Makes a client with the key of the named state folder, else of the environment.
 
     `confirm` is for verbs that may need a second proof: `with_wallet`.
     """
@@ -99,7 +99,7 @@ def client(
 
 
 def anyone(url: str | None, state_dir: Path | None, **more: Any) -> Sandboxer:
-    """The same; without a key it is nobody's, for what strangers may ask."""
+    """Makes the same; without a key it signs nothing, and asks what strangers may ask."""
     try:
         return client(url, state_dir, **more)
     except MissingCredentials:
@@ -107,7 +107,7 @@ def anyone(url: str | None, state_dir: Path | None, **more: Any) -> Sandboxer:
 
 
 def pairs(words: list[str] | None, option: str) -> dict[str, str]:
-    """`a=1 b=2` as given by a repeatable option."""
+    """Reads `a=1`, `b=2` as given by a repeatable option."""
     found: dict[str, str] = {}
     for word in words or []:
         name, equals, value = word.partition("=")
@@ -120,7 +120,7 @@ def pairs(words: list[str] | None, option: str) -> dict[str, str]:
 
 
 def mounts(words: list[str] | None) -> list[dict[str, str]]:
-    """`data:/data`, `models:/models:ro` as given by a repeatable option."""
+    """Reads `data:/data`, `models:/models:ro` as given by a repeatable option."""
     found = []
     for word in words or []:
         name, _, rest = word.partition(":")
@@ -163,7 +163,7 @@ class WalletFile:
 
 
 def with_wallet(wallet: Path | None, proof: str | None = None) -> Callable[[Credentials], Confirmer]:
-    """For `client(confirm=…)`."""
+    """Makes what `client(confirm=…)` takes."""
     return lambda credentials: _confirmer(credentials, wallet, proof)
 
 

@@ -69,7 +69,7 @@ def as_json(value: object) -> Any:
 
 
 def print_json(value: object) -> None:
-    """One document, on one line unless a person looks at it."""
+    """Prints one document, on one line unless a person looks at it."""
     text = json.dumps(as_json(value), indent=2 if sys.stdout.isatty() else None, default=str)
     print(text, flush=True)
 
@@ -117,7 +117,7 @@ def until(moment: datetime | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """The two largest units: `3m 20s`, `2d 4h`."""
+    """Says it in the two largest units: `3m 20s`, `2d 4h`."""
     left = max(0, int(seconds))
     parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
@@ -136,7 +136,7 @@ def size(count: float) -> str:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """What an error says to a program: code, message, whose fault, what next."""
+    """Says an error to a program: its code and message, who is to blame, what to do next."""
     facts: dict[str, Any] = {"code": "error", "message": str(error), "fault": "caller", "next_step": ""}
     if isinstance(error, SdkError):
         facts |= {"code": error.code, "fault": error.fault, "next_step": error.next_step}
@@ -201,7 +201,7 @@ def _whole(cells: Sequence[Sequence[Text]], headings: Sequence[str], width: int)
 
 
 def print_answer(answer: object, *, is_json: bool) -> None:
-    """Any answer of the platform: its facts, a line each; a list in columns."""
+    """Prints any answer of the platform: its facts, a line each; a list in columns."""
     found = as_json(answer)
     if is_json:
         print_json(found)
@@ -219,7 +219,7 @@ def _cell(value: object) -> object:
 
 @contextmanager
 def waiting(words: str, *, is_json: bool) -> Iterator[None]:
-    """Something moves while a person waits for the platform."""
+    """Shows something that moves while a person waits for the platform."""
     if is_json or not err.is_terminal:
         yield
         return

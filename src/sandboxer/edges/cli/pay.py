@@ -159,7 +159,7 @@ def _payer(
 
 
 def _tell(bought: Bought, payer: X402Payer, url: str, save_key: Path | None, *, is_json: bool) -> None:
-    """The key first: it is shown once."""
+    """Prints the key first: it is shown once."""
     where: Path | None = None
     if bought.key is not None and save_key is not None:
         content = {"url": url, "public_key": bought.key.public_key, "secret_key": bought.key.secret_key}

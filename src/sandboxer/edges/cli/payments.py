@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.kernel.late import late
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.payments import Payment
@@ -23,7 +23,7 @@ else:
 
 app = typer.Typer(rich_markup_mode="rich")
 SUMMARY = "Pay with a wallet by x402, and look at payments."
-paying = typer.Typer(help=SUMMARY, no_args_is_help=True, rich_markup_mode="rich")
+paying = group(SUMMARY)
 groups = {"payments": paying}
 
 

@@ -13,15 +13,13 @@ from rich.table import Table
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, span, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.platform import Cluster, Health, Limits, Pools, Stats
 from sandboxer.wire.sandboxes import Stale
 
 app = typer.Typer(rich_markup_mode="rich")
-inspecting = typer.Typer(
-    help="Look at the host and at leftovers.", no_args_is_help=True, rich_markup_mode="rich"
-)
+inspecting = group("Look at the host and at leftovers.")
 groups = {"inspect": inspecting}
 
 

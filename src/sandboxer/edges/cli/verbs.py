@@ -123,7 +123,7 @@ def step(
 
 
 def _signature(own: list[inspect.Parameter], more: dict[str, tuple[Any, Any]]) -> inspect.Signature:
-    """What Typer reads: the verb's own parameters, and the shared options behind them."""
+    """Gives Typer the verb's own parameters, and the shared options behind them."""
     keyword, named = inspect.Parameter.KEYWORD_ONLY, {one.name for one in own}
     shared = [
         inspect.Parameter(name, keyword, default=default, annotation=kind)

@@ -19,10 +19,10 @@ from sandboxer.edges.cli.options import (
     with_wallet,
 )
 from sandboxer.edges.cli.output import ago, columns, out, print_json
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
-app = typer.Typer(help="Link, list and revoke wallets.", no_args_is_help=True, rich_markup_mode="rich")
+app = group("Link, list and revoke wallets.")
 groups = {"wallets": app}
 
 

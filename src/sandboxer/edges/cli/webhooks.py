@@ -10,13 +10,11 @@ from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.output import columns, facts_table, plain, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.webhooks import Delivery, NewWebhook
 
-telling = typer.Typer(
-    help="Be told of what happens, by signed requests.", no_args_is_help=True, rich_markup_mode="rich"
-)
+telling = group("Be told of what happens, by signed requests.")
 groups = {"webhooks": telling}
 
 Id = Annotated[str, typer.Argument(help="Id of the webhook (whk_…).", metavar="ID")]

@@ -27,7 +27,7 @@ class AsyncOwnAccount:
         return await self._line.send(accounts.show_me())
 
     async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """What happened to the account since event `after` (low, dry, funded), then what happens."""
+        """Yields what happened to the account since event `after` (low, dry, funded), then what happens."""
         async for event in server_events(
             self._line, accounts.follow_account_events(after=after, follow=follow)
         ):
@@ -36,11 +36,11 @@ class AsyncOwnAccount:
     async def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.TransferPage:
-        """One page, newest first; `of` another account is for the operator."""
+        """Returns one page, newest first. Only the operator may name another account (`of`)."""
         return await self._line.send(accounts.list_transfers(of=of, cursor=cursor, limit=limit))
 
     async def statement(self, *, of: str | None = None) -> bytes:
-        """All transfers as CSV, oldest first."""
+        """Returns all transfers as CSV, oldest first."""
         return await self._line.send(accounts.list_transfers(of=of, format="csv").as_bytes().within(LONG_S))
 
     async def usage(
@@ -51,7 +51,7 @@ class AsyncOwnAccount:
     async def usage_segments(
         self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
     ) -> wire.UsageSegmentPage:
-        """What was used, each closed segment once; read on with `after=page.next_after`."""
+        """Returns each closed segment of usage once; read on with `after=page.next_after`."""
         call = accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
         return await self._line.send(call)
 
@@ -69,7 +69,7 @@ class AsyncOwnAccount:
         resources: Mapping[str, float] | None = None,
         duration: str | None = None,
     ) -> Quote:
-        """What a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
+        """Says what a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
         call = payments.ask_quote(profile=profile, resources=resources, duration=duration)
         return await self._line.send(call)
 
@@ -104,7 +104,7 @@ class AsyncOperator:
         return await self._line.send(call)
 
     async def cap(self, account: str, caps: Mapping[str, int | None], *, reason: str) -> wire.Account:
-        """All caps anew: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
+        """Replaces all caps: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
         return await self._line.send(operators.cap_account(account, caps=caps, reason=reason))
 
     async def adjust(self, account: str, sats: int, *, id: str, reason: str) -> wire.Moved:
@@ -115,13 +115,13 @@ class AsyncOperator:
         return await self._line.send(operators.pay_out(sats=sats, id=id, reason=reason))
 
     async def ledger_totals(self) -> wire.LedgerTotals:
-        """What all ledger accounts of each kind hold."""
+        """Says what all ledger accounts of each kind hold."""
         return await self._line.send(operators.show_ledger_totals())
 
     async def audit(
         self, *, after: int | None = None, subject: str | None = None, limit: int | None = None
     ) -> wire.AuditPage:
-        """Who did what, oldest first; read on with `after=page.next_after`."""
+        """Says who did what, oldest first; read on with `after=page.next_after`."""
         return await self._line.send(operators.list_audit(after=after, subject=subject, limit=limit))
 
     async def verify_ledger(self) -> wire.LedgerProof:
@@ -133,7 +133,7 @@ class AsyncOperator:
         return await self._line.send(operators.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
 
     async def export_audit(self) -> bytes:
-        """One JSON object a line."""
+        """Yields one JSON object a line."""
         return await self._line.send(operators.export_audit())
 
 
@@ -148,11 +148,11 @@ class AsyncWallets:
         return await self._line.send(call)
 
     async def offer(self) -> SiwxOffer:
-        """What to complete with address and chain, and sign (CAIP-122)."""
+        """Returns what a wallet completes with address and chain, and signs (CAIP-122)."""
         return await self._line.send(auth.offer_siwx())
 
     async def sign_in_with_x(self, message: str, signature: str) -> Session:
-        """A session for whoever signed a completed offer."""
+        """Opens a session for whoever signed a completed offer."""
         return await self._line.send(auth.sign_in_with_x(message=message, signature=signature))
 
     async def sign_out(self, token: str) -> None:
@@ -160,23 +160,23 @@ class AsyncWallets:
         await self._line.send(auth.close_session().bearing(token))
 
     async def challenge_genesis(self) -> GenesisChallenge:
-        """What a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
+        """Returns what a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
         return await self._line.send(auth.challenge_genesis())
 
     async def list(self) -> Sequence[Wallet]:
         return (await self._line.send(auth.list_wallets())).wallets
 
     async def challenge(self) -> SessionChallenge:
-        """The text that a wallet signs to become another factor of this account."""
+        """Returns the text that a wallet signs to become another factor of this account."""
         return await self._line.send(auth.challenge_link())
 
     async def link(self, nonce: str, address: str, signature: str) -> Wallet:
-        """Must itself be confirmed (`confirm`)."""
+        """Linking must itself be confirmed (`confirm`)."""
         call = auth.link_wallet(nonce=nonce, address=address, signature=signature)
         return (await self._line.send(call)).wallets[0]
 
     async def revoke(self, address: str) -> None:
-        """It signs in no more; its sessions and the keys it cut end."""
+        """The wallet signs in no more; its sessions and the keys it cut end."""
         await self._line.send(auth.revoke_wallet(address))
 
     async def end_sessions(self, address: str | None = None) -> int:

@@ -17,18 +17,16 @@ from sandboxer.sdk.credentials import Credentials, find_credentials
 from sandboxer.sdk.exchange import Payer
 
 if TYPE_CHECKING:
+    from sandboxer.sdk.aio.access import AsyncAccountEgress, AsyncSecrets, AsyncSsh
     from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount, AsyncWallets
     from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs, AsyncLanguages
-    from sandboxer.sdk.aio.egress import AsyncAccountEgress
     from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
     from sandboxer.sdk.aio.images import AsyncImages
     from sandboxer.sdk.aio.payments import AsyncInvoices, AsyncPayments
     from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys, AsyncStatus
-    from sandboxer.sdk.aio.secrets import AsyncSecrets
     from sandboxer.sdk.aio.services import AsyncServices
     from sandboxer.sdk.aio.sessions import AsyncSessions
     from sandboxer.sdk.aio.snapshots import AsyncSnapshots
-    from sandboxer.sdk.aio.ssh import AsyncSsh
     from sandboxer.sdk.aio.volumes import AsyncVolumes
     from sandboxer.sdk.aio.webhooks import AsyncWebhooks
     from sandboxer.wire import sandboxes as wire
@@ -46,9 +44,9 @@ NOUNS = {
     "wallets": "accounts:AsyncWallets",
     "account": "accounts:AsyncOwnAccount",
     "operator": "accounts:AsyncOperator",
-    "secrets": "secrets:AsyncSecrets",
-    "egress": "egress:AsyncAccountEgress",
-    "ssh": "ssh:AsyncSsh",
+    "secrets": "access:AsyncSecrets",
+    "egress": "access:AsyncAccountEgress",
+    "ssh": "access:AsyncSsh",
     "services": "services:AsyncServices",
     "webhooks": "webhooks:AsyncWebhooks",
     "snapshots": "snapshots:AsyncSnapshots",
@@ -101,7 +99,7 @@ class AsyncSandboxer:
         confirm: Confirmer | None = None,
         wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`.
+        """`confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
 
         `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
         """
@@ -138,7 +136,7 @@ class AsyncSandboxer:
         return self._line.signer.credentials
 
     async def send(self, call: Call[T]) -> T:
-        """Any call of `sandboxer.sdk.calls`, by its model."""
+        """Sends any call of `sandboxer.sdk.calls` and returns the model of its answer."""
         return await self._line.send(call)
 
     async def create(
@@ -161,7 +159,7 @@ class AsyncSandboxer:
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
-        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
+        """Makes a sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
@@ -191,13 +189,13 @@ class AsyncSandboxer:
         return AsyncSandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> AsyncSandbox:
-        """The same without asking the platform first."""
+        """Does the same without asking the platform first."""
         return AsyncSandbox(self._line, sandbox_id)
 
     async def list(
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.Sandbox]:
-        """All of them, page by page; `limit` is the size of a page."""
+        """Yields all of them, page by page; `limit` is the size of a page."""
         label = labelled(labels)
         async for page in pages(
             self._line,

@@ -41,12 +41,12 @@ class AsyncFiles:
         return (await self.read(path)).decode(encoding)
 
     async def chunks(self, path: str) -> AsyncIterator[bytes]:
-        """The content piece by piece."""
+        """Yields the content piece by piece."""
         async for chunk in pieces(self._line, calls.read_file(self._id, path=path)):
             yield chunk
 
     async def download(self, path: str, to: Path, *, progress: Progress | None = None) -> int:
-        """Into a local file; returns its size. The file appears when it is complete."""
+        """Writes a local file, which appears when it is complete; returns its size."""
         return await saved(self.chunks(path), to, progress)
 
     async def write(
@@ -81,7 +81,7 @@ class AsyncFiles:
         await self._line.send(call)
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[WatchReady | FileEvent]:
-        """First a `WatchReady`; from then on every change."""
+        """Yields a `WatchReady` first, and every change from then on."""
         call = calls.watch_files(self._id, path=path, recursive=recursive)
         async for event in server_events(self._line, call):
             if event.name == "ready":
@@ -92,7 +92,7 @@ class AsyncFiles:
                 raise SdkError(f"The watch broke: {event.data}", next_step="Watch again.")
 
     async def tar_out(self, path: str) -> AsyncIterator[bytes]:
-        """A folder's content as a tar stream."""
+        """Yields a folder's content as a tar."""
         async for chunk in pieces(self._line, calls.pack_folder(self._id, path=path)):
             yield chunk
 

@@ -9,8 +9,8 @@ from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.native import beside
 from sandboxer.sdk.call import Call, new_idempotency_key
 from sandboxer.sdk.calls import gift_cards as calls
+from sandboxer.sdk.confirmation import MOST_PUZZLES, puzzle_in, work_for
 from sandboxer.sdk.errors import ApiError
-from sandboxer.sdk.puzzles import MOST_PUZZLES, puzzle_in, work_for
 from sandboxer.wire import gift_cards as wire
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class AsyncGiftCards:
         return await self._line.send(calls.get_gift_card(card_id))
 
     async def code(self, card_id: str, *, claim: str | None = None, again: bool = False) -> wire.ShownCode:
-        """The four words of a paid card, shown once; `again` makes new ones, and the old ones end."""
+        """Shows the four words of a paid card, once; `again` makes new ones, and the old ones end."""
         call = calls.show_gift_code(card_id, claim=claim, again=again)
         return await self._line.send(call.by_anybody(claim is not None))
 
@@ -91,7 +91,7 @@ class AsyncGiftCards:
         return await self._line.send(calls.get_redemption(redemption_id))
 
     async def approve(self, link: str) -> wire.Redemption:
-        """By the link that asks for it."""
+        """Approves a redemption by the link that asks for it."""
         return await self._line.send(calls.approve_redemption(_token(link)))
 
     async def deny(self, link: str) -> wire.Redemption:
@@ -110,14 +110,14 @@ class AsyncGiftCards:
         account: str | None = None,
         address: str | None = None,
     ) -> wire.RefundedCard:
-        """What is left: to an account's `sats`, or to a coin `address` less restocking."""
+        """Gives back what is left: to an account's `sats`, or to a coin `address` less restocking."""
         call = calls.refund_gift_card(card_id, to=to, claim=claim, account=account, address=address)
         return await self._line.send(call.by_anybody(claim is not None))
 
     async def page(
         self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.GiftCardList:
-        """One page, newest first; for the operator."""
+        """Returns one page, newest first; for the operator."""
         return await self._line.send(calls.list_gift_cards(state=state, cursor=cursor, limit=limit))
 
     async def _working(self, call: Callable[[Mapping[str, str] | None], Call[T]]) -> T:
@@ -133,5 +133,5 @@ class AsyncGiftCards:
 
 
 def _token(link: str) -> str:
-    """Of the whole link of a mail, or its last part."""
+    """Finds the token in the whole link of a mail, or in its last part."""
     return link.rstrip("/").removesuffix("/approve").removesuffix("/deny").rpartition("/")[2]

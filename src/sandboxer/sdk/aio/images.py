@@ -48,7 +48,7 @@ class AsyncImages:
     async def list(
         self, *, which: str | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.PublishedImage]:
-        """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
+        """Yields published ones (`all`, `owned`, `shared` or `public`), newest first, page by page."""
         async for page in pages(
             self._line, lambda cursor: catalogue.list_images(filter=which, cursor=cursor, limit=limit)
         ):
@@ -56,7 +56,7 @@ class AsyncImages:
                 yield found
 
     async def base(self) -> Sequence[Image]:
-        """The host's own, which the operator built; a sandbox starts from one by its name."""
+        """Lists those that the operator built; a sandbox starts from one by its name."""
         return (await self._line.send(catalogue.list_images(limit=1))).images
 
     async def get(self, image_id: str) -> wire.PublishedImage:
@@ -74,15 +74,15 @@ class AsyncImages:
         return await self._line.send(call)
 
     async def remove(self, image_id: str) -> wire.PublishedImage:
-        """Gone already is success; what was made from it stays."""
+        """Removes it; gone already is success. What was made from it stays."""
         return await self._line.send(calls.remove_image(image_id))
 
     async def verify(self, image_id: str) -> wire.PublishedImage:
-        """Every file read, and the digest compared."""
+        """Has every file read, and the digest compared."""
         return await self._line.send(calls.verify_image(image_id))
 
     async def clone(self, image_id: str, *, name: str | None = None) -> wire.PublishedImage:
-        """A copy in one's own account."""
+        """Makes a copy in one's own account."""
         call = calls.clone_image(image_id, name=name, idempotency_key=new_idempotency_key())
         return await self._line.send(call)
 
@@ -101,7 +101,7 @@ class AsyncImages:
         labels: Mapping[str, str] | None = None,
         volumes: VolumesIn | None = None,
     ) -> Clones:
-        """New sandboxes that begin as the image; `failed` says which of them could not be made."""
+        """Makes sandboxes that begin as the image; `failed` says which of them could not be made."""
         call = calls.spawn_image(
             image_id,
             count=count,
@@ -128,7 +128,7 @@ class AsyncImages:
         return (await self._line.send(calls.revoke_image(image_id, account))).accounts
 
     async def transfer(self, image_id: str, account: str | None) -> wire.PublishedImage:
-        """Offered to that account, which has to accept it; None takes the offer back."""
+        """Offers it to that account, which has to accept it; None takes the offer back."""
         return await self._line.send(calls.transfer_image(image_id, account=account))
 
     async def accept(self, image_id: str) -> wire.PublishedImage:
@@ -149,7 +149,7 @@ class AsyncImages:
         form: Literal["oci", "docker"] = "oci",
         progress: Progress | None = None,
     ) -> int:
-        """Into a local file, as an OCI layout or as `docker load` reads it; returns its size."""
+        """Writes a local file, as an OCI layout or as `docker load` reads it; returns its size."""
         return await saved(pieces(self._line, calls.export_image(image_id, format=form)), to, progress)
 
     async def import_archive(

@@ -140,7 +140,7 @@ async def saved(chunks: AsyncIterator[bytes], to: Path, progress: Progress | Non
 
 
 async def pages(line: AsyncLine, call: Callable[[str | None], Call[P]]) -> AsyncIterator[P]:
-    """Page after page, each by a call that names where the one before it ended."""
+    """Yields page after page, each by a call that names where the one before it ended."""
     cursor: str | None = None
     while True:
         page = await line.send(call(cursor))

@@ -42,7 +42,7 @@ class AsyncPayments:
                 yield payment
 
     async def goods(self) -> Sequence[wire.Good]:
-        """What is for sale, with offers at the least price."""
+        """Lists what is for sale, with offers at the least price."""
         return (await self._line.send(payments.list_goods())).items
 
 
@@ -80,32 +80,32 @@ class AsyncInvoices:
         return await self._line.send(invoices.get_invoice(invoice_id))
 
     async def qr_svg(self, invoice_id: str) -> bytes:
-        """What a wallet scans, as a picture."""
+        """Returns the picture that a wallet scans."""
         return await self._line.send(invoices.draw_invoice(invoice_id))
 
     async def follow(self, invoice_id: str) -> AsyncIterator[invoice_models.Invoice]:
-        """As it is, then after each change, until it is settled."""
+        """Yields the invoice as it is, then after each change, until it is settled."""
         async for event in server_events(self._line, invoices.follow_invoice(invoice_id)):
             yield parse(invoice_models.Invoice, event.data)
 
     async def claim_key(self, public_key: str, claim: str) -> NewKey:
-        """The secret of the key that an invoice bought; shown once."""
+        """Shows the secret of the key that an invoice bought, once."""
         return await self._line.send(keys.reveal_key(public_key, claim=claim))
 
     async def page(
         self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> invoice_models.InvoiceList:
-        """One page, newest first; for the operator."""
+        """Returns one page, newest first; for the operator."""
         return await self._line.send(invoices.list_invoices(state=state, cursor=cursor, limit=limit))
 
     async def look(self, invoice_id: str) -> invoice_models.Invoice:
-        """Have its address looked at now; for the operator."""
+        """Has its address looked at now; for the operator."""
         return await self._line.send(invoices.look_at_invoice(invoice_id))
 
     async def refunds(
         self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> invoice_models.RefundList:
-        """One page, oldest first; for the operator."""
+        """Returns one page, oldest first; for the operator."""
         return await self._line.send(invoices.list_refunds(state=state, cursor=cursor, limit=limit))
 
     async def refund_sent(self, refund_id: str, txid: str) -> invoice_models.Refund:

@@ -23,7 +23,7 @@ class AsyncKeys:
         return (await self._line.send(keys.list_keys())).keys
 
     async def create(self, name: str, account: str, *, accepts_v1: bool = False) -> NewKey:
-        """The only moment at which the secret is shown."""
+        """Makes a key. Its secret is shown at this moment only."""
         return await self._line.send(keys.create_key(name=name, account=account, accepts_v1=accepts_v1))
 
     async def revoke(self, public_key: str) -> None:
@@ -41,7 +41,7 @@ class AsyncKeys:
         return await self._line.send(keys.show_key_tree())
 
     async def regenerate(self, public_key: str) -> NewKey:
-        """A new secret; the old one ends at once."""
+        """Makes a new secret; the old one ends at once."""
         return await self._line.send(keys.regenerate_key(public_key))
 
     async def suspend(self, public_key: str, *, why: str) -> None:
@@ -65,14 +65,14 @@ class AsyncHostView:
         return await self._line.send(platform.inspect_host())
 
     async def stale(self) -> list[Stale]:
-        """What no record accounts for."""
+        """Lists what no record accounts for."""
         return (await self._line.send(platform.list_stale())).stale
 
     async def reap_stale(self) -> Reaped:
         return await self._line.send(platform.reap_stale())
 
     async def garbage(self) -> Garbage:
-        """What nobody needs any more, and when it goes."""
+        """Lists what nobody needs any more, and when it goes."""
         return await self._line.send(platform.list_garbage())
 
     async def collect_garbage(self, *, now: bool = False) -> Collected:
@@ -102,5 +102,5 @@ class AsyncStatus:
         return await self._line.send(platform.show_stats())
 
     async def limits(self) -> Limits:
-        """What this key may still do."""
+        """Says what this key may still do."""
         return await self._line.send(platform.show_limits())

@@ -50,7 +50,7 @@ class AsyncProcesses:
         return await self._line.send(calls.get_process(self._id, process_id))
 
     async def output(self, process_id: str, *, after: str | None = None) -> AsyncIterator[Piece]:
-        """What is kept of its output, then what follows, then its exit."""
+        """Yields what is kept of its output, then what follows, then its exit."""
         call = calls.attach_process(self._id, process_id, after=after, encoding="base64")
         async for event in server_events(self._line, call):
             if (found := piece(event)) is not None:
@@ -75,7 +75,7 @@ class AsyncProcesses:
         await self._line.send(calls.signal_process(self._id, process_id, signal=name, tree=tree))
 
     async def wait(self, process_id: str, *, timeout_s: float = 60.0) -> Process:
-        """Its end, or its present state when the time is over."""
+        """Returns at its end, or when the time is over with its present state."""
         call = calls.wait_process(self._id, process_id, timeout_s=timeout_s)
         return await self._line.send(call.within(timeout_s + MARGIN_S))
 

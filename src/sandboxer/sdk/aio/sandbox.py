@@ -13,11 +13,9 @@ from sandboxer.sdk.calls import sandboxes
 from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
 
 if TYPE_CHECKING:
-    from sandboxer.sdk.aio.egress import AsyncEgress
+    from sandboxer.sdk.aio.access import AsyncEgress, AsyncPreviews, AsyncSandboxSecrets
     from sandboxer.sdk.aio.files import AsyncFiles
-    from sandboxer.sdk.aio.previews import AsyncPreviews
     from sandboxer.sdk.aio.processes import AsyncProcesses
-    from sandboxer.sdk.aio.secrets import AsyncSandboxSecrets
     from sandboxer.sdk.aio.terminal import AsyncTerminals
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.processes import ExecResult
@@ -26,9 +24,9 @@ NOUNS = {
     "files": "files:AsyncFiles",
     "processes": "processes:AsyncProcesses",
     "terminal": "terminal:AsyncTerminals",
-    "previews": "previews:AsyncPreviews",
-    "egress": "egress:AsyncEgress",
-    "secrets": "secrets:AsyncSandboxSecrets",
+    "previews": "access:AsyncPreviews",
+    "egress": "access:AsyncEgress",
+    "secrets": "access:AsyncSandboxSecrets",
 }
 
 
@@ -113,7 +111,7 @@ class AsyncSandbox:
         user: str | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Piece]:
-        """The same, piece by piece as it is written; the last piece is an `ExecExit`."""
+        """Does the same, piece by piece as it is written; the last piece is an `ExecExit`."""
         call = calls.run_command(
             self.id,
             **named(what),
@@ -129,7 +127,7 @@ class AsyncSandbox:
                 yield found
 
     async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[wire.Event]:
-        """What happened to it since event `after`, then what happens."""
+        """Yields what happened to it since event `after`, then what happens."""
         async for event in server_events(
             self._line, sandboxes.follow_events(self.id, after=after, follow=follow)
         ):
@@ -154,7 +152,7 @@ class AsyncSandbox:
         return await self._change(sandboxes.resume_sandbox(self.id))
 
     async def recreate(self) -> wire.Sandbox:
-        """A new disk from the image, the same id."""
+        """Gives it a new disk from the image; the id stays."""
         return await self._change(sandboxes.recreate_sandbox(self.id))
 
     async def lock(self) -> wire.Sandbox:

@@ -75,7 +75,7 @@ class AsyncSession:
         return (await self._line.send(calls.list_cells(self.id))).cells
 
     async def interrupt(self) -> int | None:
-        """The number of the cell that was asked to stop; None if none ran."""
+        """Returns the number of the cell that was asked to stop; None if none ran."""
         return (await self._line.send(calls.interrupt_session(self.id))).cell
 
     async def restart(self) -> wire.Session:
@@ -131,7 +131,7 @@ class AsyncSessions:
     async def list(
         self, *, sandbox_id: str | None = None, state: str | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.Session]:
-        """All of them, newest first, page by page; `limit` is the size of a page."""
+        """Yields all of them, newest first, page by page; `limit` is the size of a page."""
         async for page in pages(
             self._line,
             lambda cursor: calls.list_sessions(

@@ -24,7 +24,7 @@ class AsyncSnapshots:
         ttl: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> wire.Snapshot:
-        """Its disk as it is now; whatever runs goes on."""
+        """Keeps the disk as it is now; whatever runs goes on."""
         call = calls.take_snapshot(
             sandbox_id, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
         )
@@ -38,7 +38,7 @@ class AsyncSnapshots:
         labels: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[wire.Snapshot]:
-        """All of them, newest first, page by page; `limit` is the size of a page."""
+        """Yields all of them, newest first, page by page; `limit` is the size of a page."""
         label = labelled(labels)
         async for page in pages(
             self._line,
@@ -50,7 +50,7 @@ class AsyncSnapshots:
                 yield found
 
     async def tree(self) -> Sequence[wire.SnapshotLine]:
-        """What came from what, parents before children."""
+        """Says what came from what, parents before children."""
         return (await self._line.send(calls.get_snapshot_tree())).lines
 
     async def get(self, snapshot_id: str) -> wire.Snapshot:
@@ -68,7 +68,7 @@ class AsyncSnapshots:
         return await self._line.send(calls.change_snapshot(snapshot_id, name=name, labels=labels, ttl=ttl))
 
     async def restore(self, snapshot_id: str) -> Sandbox:
-        """Its sandbox's disk becomes what it was; what is on it now is lost."""
+        """Puts its sandbox's disk back to what it was; what is on it now is lost."""
         return await self._line.send(calls.restore_snapshot(snapshot_id))
 
     async def clone(
@@ -86,7 +86,7 @@ class AsyncSnapshots:
         labels: Mapping[str, str] | None = None,
         volumes: VolumesIn | None = None,
     ) -> wire.Clones:
-        """New sandboxes that begin as it was; `failed` says which of them could not be made."""
+        """Makes sandboxes that begin as it was; `failed` says which of them could not be made."""
         call = calls.clone_snapshot(
             snapshot_id,
             count=count,
@@ -111,5 +111,5 @@ class AsyncSnapshots:
         return await self._line.send(calls.unlock_snapshot(snapshot_id))
 
     async def remove(self, snapshot_id: str) -> wire.Snapshot:
-        """Gone already is success; what was made from it stays."""
+        """Removes it; gone already is success. What was made from it stays."""
         return await self._line.send(calls.drop_snapshot(snapshot_id))

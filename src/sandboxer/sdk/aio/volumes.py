@@ -36,7 +36,7 @@ class AsyncVolumes:
         return await self._line.send(call)
 
     async def list(self, *, state: str | None = None, limit: int | None = None) -> AsyncIterator[wire.Volume]:
-        """All of them, page by page; `limit` is the size of a page."""
+        """Yields all of them, page by page; `limit` is the size of a page."""
         async for page in pages(
             self._line, lambda cursor: calls.list_volumes(state=state, cursor=cursor, limit=limit)
         ):

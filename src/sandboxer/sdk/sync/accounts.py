@@ -28,18 +28,18 @@ class OwnAccount:
         return self._line.send(accounts.show_me())
 
     def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
-        """What happened to the account since event `after` (low, dry, funded), then what happens."""
+        """Yields what happened to the account since event `after` (low, dry, funded), then what happens."""
         for event in server_events(self._line, accounts.follow_account_events(after=after, follow=follow)):
             yield parse(Event, event.data)
 
     def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.TransferPage:
-        """One page, newest first; `of` another account is for the operator."""
+        """Returns one page, newest first. Only the operator may name another account (`of`)."""
         return self._line.send(accounts.list_transfers(of=of, cursor=cursor, limit=limit))
 
     def statement(self, *, of: str | None = None) -> bytes:
-        """All transfers as CSV, oldest first."""
+        """Returns all transfers as CSV, oldest first."""
         return self._line.send(accounts.list_transfers(of=of, format="csv").as_bytes().within(LONG_S))
 
     def usage(
@@ -50,7 +50,7 @@ class OwnAccount:
     def usage_segments(
         self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
     ) -> wire.UsageSegmentPage:
-        """What was used, each closed segment once; read on with `after=page.next_after`."""
+        """Returns each closed segment of usage once; read on with `after=page.next_after`."""
         call = accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
         return self._line.send(call)
 
@@ -68,7 +68,7 @@ class OwnAccount:
         resources: Mapping[str, float] | None = None,
         duration: str | None = None,
     ) -> Quote:
-        """What a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
+        """Says what a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
         call = payments.ask_quote(profile=profile, resources=resources, duration=duration)
         return self._line.send(call)
 
@@ -103,7 +103,7 @@ class Operator:
         return self._line.send(call)
 
     def cap(self, account: str, caps: Mapping[str, int | None], *, reason: str) -> wire.Account:
-        """All caps anew: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
+        """Replaces all caps: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
         return self._line.send(operators.cap_account(account, caps=caps, reason=reason))
 
     def adjust(self, account: str, sats: int, *, id: str, reason: str) -> wire.Moved:
@@ -114,13 +114,13 @@ class Operator:
         return self._line.send(operators.pay_out(sats=sats, id=id, reason=reason))
 
     def ledger_totals(self) -> wire.LedgerTotals:
-        """What all ledger accounts of each kind hold."""
+        """Says what all ledger accounts of each kind hold."""
         return self._line.send(operators.show_ledger_totals())
 
     def audit(
         self, *, after: int | None = None, subject: str | None = None, limit: int | None = None
     ) -> wire.AuditPage:
-        """Who did what, oldest first; read on with `after=page.next_after`."""
+        """Says who did what, oldest first; read on with `after=page.next_after`."""
         return self._line.send(operators.list_audit(after=after, subject=subject, limit=limit))
 
     def verify_ledger(self) -> wire.LedgerProof:
@@ -132,7 +132,7 @@ class Operator:
         return self._line.send(operators.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
 
     def export_audit(self) -> bytes:
-        """One JSON object a line."""
+        """Yields one JSON object a line."""
         return self._line.send(operators.export_audit())
 
 
@@ -147,11 +147,11 @@ class Wallets:
         return self._line.send(call)
 
     def offer(self) -> SiwxOffer:
-        """What to complete with address and chain, and sign (CAIP-122)."""
+        """Returns what a wallet completes with address and chain, and signs (CAIP-122)."""
         return self._line.send(auth.offer_siwx())
 
     def sign_in_with_x(self, message: str, signature: str) -> Session:
-        """A session for whoever signed a completed offer."""
+        """Opens a session for whoever signed a completed offer."""
         return self._line.send(auth.sign_in_with_x(message=message, signature=signature))
 
     def sign_out(self, token: str) -> None:
@@ -159,23 +159,23 @@ class Wallets:
         self._line.send(auth.close_session().bearing(token))
 
     def challenge_genesis(self) -> GenesisChallenge:
-        """What a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
+        """Returns what a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
         return self._line.send(auth.challenge_genesis())
 
     def list(self) -> Sequence[Wallet]:
         return self._line.send(auth.list_wallets()).wallets
 
     def challenge(self) -> SessionChallenge:
-        """The text that a wallet signs to become another factor of this account."""
+        """Returns the text that a wallet signs to become another factor of this account."""
         return self._line.send(auth.challenge_link())
 
     def link(self, nonce: str, address: str, signature: str) -> Wallet:
-        """Must itself be confirmed (`confirm`)."""
+        """Linking must itself be confirmed (`confirm`)."""
         call = auth.link_wallet(nonce=nonce, address=address, signature=signature)
         return self._line.send(call).wallets[0]
 
     def revoke(self, address: str) -> None:
-        """It signs in no more; its sessions and the keys it cut end."""
+        """The wallet signs in no more; its sessions and the keys it cut end."""
         self._line.send(auth.revoke_wallet(address))
 
     def end_sessions(self, address: str | None = None) -> int:

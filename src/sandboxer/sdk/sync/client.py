@@ -18,18 +18,16 @@ from sandboxer.sdk.sync.line import Line, pages
 from sandboxer.sdk.sync.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from sandboxer.sdk.sync.access import AccountEgress, Secrets, Ssh
     from sandboxer.sdk.sync.accounts import Operator, OwnAccount, Wallets
     from sandboxer.sdk.sync.code import Code, Jobs, Languages
-    from sandboxer.sdk.sync.egress import AccountEgress
     from sandboxer.sdk.sync.gift_cards import GiftCards
     from sandboxer.sdk.sync.images import Images
     from sandboxer.sdk.sync.payments import Invoices, Payments
     from sandboxer.sdk.sync.platform import HostView, Keys, Status
-    from sandboxer.sdk.sync.secrets import Secrets
     from sandboxer.sdk.sync.services import Services
     from sandboxer.sdk.sync.sessions import Sessions
     from sandboxer.sdk.sync.snapshots import Snapshots
-    from sandboxer.sdk.sync.ssh import Ssh
     from sandboxer.sdk.sync.volumes import Volumes
     from sandboxer.sdk.sync.webhooks import Webhooks
     from sandboxer.wire import sandboxes as wire
@@ -47,9 +45,9 @@ NOUNS = {
     "wallets": "accounts:Wallets",
     "account": "accounts:OwnAccount",
     "operator": "accounts:Operator",
-    "secrets": "secrets:Secrets",
-    "egress": "egress:AccountEgress",
-    "ssh": "ssh:Ssh",
+    "secrets": "access:Secrets",
+    "egress": "access:AccountEgress",
+    "ssh": "access:Ssh",
     "services": "services:Services",
     "webhooks": "webhooks:Webhooks",
     "snapshots": "snapshots:Snapshots",
@@ -102,7 +100,7 @@ class Sandboxer:
         confirm: Confirmer | None = None,
         wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`.
+        """`confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
 
         `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
         """
@@ -139,7 +137,7 @@ class Sandboxer:
         return self._line.signer.credentials
 
     def send(self, call: Call[T]) -> T:
-        """Any call of `sandboxer.sdk.calls`, by its model."""
+        """Sends any call of `sandboxer.sdk.calls` and returns the model of its answer."""
         return self._line.send(call)
 
     def create(
@@ -162,7 +160,7 @@ class Sandboxer:
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
-        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
+        """Makes a sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
@@ -192,13 +190,13 @@ class Sandboxer:
         return Sandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
-        """The same without asking the platform first."""
+        """Does the same without asking the platform first."""
         return Sandbox(self._line, sandbox_id)
 
     def list(
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
     ) -> Iterator[wire.Sandbox]:
-        """All of them, page by page; `limit` is the size of a page."""
+        """Yields all of them, page by page; `limit` is the size of a page."""
         label = labelled(labels)
         for page in pages(
             self._line,

@@ -45,7 +45,7 @@ class Code:
     def stream(
         self, code: str, *, language: str | None = None, **options: Unpack[Options]
     ) -> Iterator[CodePiece]:
-        """The same, piece by piece; the last one is an `Execution` whose output is base 64."""
+        """Does the same piece by piece; the last piece is an `Execution` whose output is base 64."""
         call = execute.execute_code(code=code, language=language, encoding="base64", **options_in(options))
         for event in server_events(self._line, call.streamed()):
             if (piece := code_piece(event)) is not None:
@@ -76,18 +76,18 @@ class Jobs:
         self._line = line
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[JobSummary]:
-        """All of them, newest first, page by page; `limit` is the size of a page."""
+        """Yields all of them, newest first, page by page; `limit` is the size of a page."""
         for page in pages(
             self._line, lambda cursor: execute.list_jobs(state=state, cursor=cursor, limit=limit)
         ):
             yield from page.jobs
 
     def get(self, job_id: str) -> Job:
-        """While it runs, with what it has printed so far."""
+        """A job that runs comes with what it has printed so far."""
         return self._line.send(execute.get_job(job_id))
 
     def wait(self, job_id: str, *, timeout_s: float = 60.0) -> Job:
-        """Its end, or its present state after `timeout_s` (a minute at most)."""
+        """Returns at the job's end, or after `timeout_s` (a minute at most) with its present state."""
         call = execute.get_job(job_id, wait_s=min(timeout_s, WAIT_MAX_S) or None)
         return self._line.send(call.within(timeout_s + MARGIN_S))
 
@@ -101,11 +101,11 @@ class Languages:
         self._line = line
 
     def list(self, *, image: str | None = None, available: bool | None = None) -> Sequence[Language]:
-        """All, shells among them; only those of an image; only those that run here."""
+        """Lists all, shells among them, or only those of an image, or only those that run here."""
         return self._line.send(catalogue.list_languages(image=image, available=available)).languages
 
     def get(self, word: str) -> Language:
-        """By name, alias or extension."""
+        """Finds a language by name, alias or extension."""
         return self._line.send(catalogue.get_language(word))
 
     def shells(self, *, image: str | None = None, available: bool | None = None) -> Sequence[Language]:

@@ -41,11 +41,11 @@ class Files:
         return self.read(path).decode(encoding)
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """The content piece by piece."""
+        """Yields the content piece by piece."""
         yield from pieces(self._line, calls.read_file(self._id, path=path))
 
     def download(self, path: str, to: Path, *, progress: Progress | None = None) -> int:
-        """Into a local file; returns its size. The file appears when it is complete."""
+        """Writes a local file, which appears when it is complete; returns its size."""
         return saved(self.chunks(path), to, progress)
 
     def write(
@@ -80,7 +80,7 @@ class Files:
         self._line.send(call)
 
     def watch(self, path: str, *, recursive: bool = False) -> Iterator[WatchReady | FileEvent]:
-        """First a `WatchReady`; from then on every change."""
+        """Yields a `WatchReady` first, and every change from then on."""
         call = calls.watch_files(self._id, path=path, recursive=recursive)
         for event in server_events(self._line, call):
             if event.name == "ready":
@@ -91,7 +91,7 @@ class Files:
                 raise SdkError(f"The watch broke: {event.data}", next_step="Watch again.")
 
     def tar_out(self, path: str) -> Iterator[bytes]:
-        """A folder's content as a tar stream."""
+        """Yields a folder's content as a tar."""
         yield from pieces(self._line, calls.pack_folder(self._id, path=path))
 
     def tar_in(self, path: str, content: Content, *, progress: Progress | None = None) -> TarUnpacked:

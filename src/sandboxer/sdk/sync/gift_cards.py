@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from sandboxer.sdk.call import Call, new_idempotency_key
 from sandboxer.sdk.calls import gift_cards as calls
+from sandboxer.sdk.confirmation import MOST_PUZZLES, puzzle_in, work_for
 from sandboxer.sdk.errors import ApiError
-from sandboxer.sdk.puzzles import MOST_PUZZLES, puzzle_in, work_for
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.native import beside
 from sandboxer.wire import gift_cards as wire
@@ -55,7 +55,7 @@ class GiftCards:
         return self._line.send(calls.get_gift_card(card_id))
 
     def code(self, card_id: str, *, claim: str | None = None, again: bool = False) -> wire.ShownCode:
-        """The four words of a paid card, shown once; `again` makes new ones, and the old ones end."""
+        """Shows the four words of a paid card, once; `again` makes new ones, and the old ones end."""
         call = calls.show_gift_code(card_id, claim=claim, again=again)
         return self._line.send(call.by_anybody(claim is not None))
 
@@ -92,7 +92,7 @@ class GiftCards:
         return self._line.send(calls.get_redemption(redemption_id))
 
     def approve(self, link: str) -> wire.Redemption:
-        """By the link that asks for it."""
+        """Approves a redemption by the link that asks for it."""
         return self._line.send(calls.approve_redemption(_token(link)))
 
     def deny(self, link: str) -> wire.Redemption:
@@ -111,14 +111,14 @@ class GiftCards:
         account: str | None = None,
         address: str | None = None,
     ) -> wire.RefundedCard:
-        """What is left: to an account's `sats`, or to a coin `address` less restocking."""
+        """Gives back what is left: to an account's `sats`, or to a coin `address` less restocking."""
         call = calls.refund_gift_card(card_id, to=to, claim=claim, account=account, address=address)
         return self._line.send(call.by_anybody(claim is not None))
 
     def page(
         self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.GiftCardList:
-        """One page, newest first; for the operator."""
+        """Returns one page, newest first; for the operator."""
         return self._line.send(calls.list_gift_cards(state=state, cursor=cursor, limit=limit))
 
     def _working(self, call: Callable[[Mapping[str, str] | None], Call[T]]) -> T:
@@ -134,5 +134,5 @@ class GiftCards:
 
 
 def _token(link: str) -> str:
-    """Of the whole link of a mail, or its last part."""
+    """Finds the token in the whole link of a mail, or in its last part."""
     return link.rstrip("/").removesuffix("/approve").removesuffix("/deny").rpartition("/")[2]

@@ -47,14 +47,14 @@ class Images:
         return self._line.send(call)
 
     def list(self, *, which: str | None = None, limit: int | None = None) -> Iterator[wire.PublishedImage]:
-        """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
+        """Yields published ones (`all`, `owned`, `shared` or `public`), newest first, page by page."""
         for page in pages(
             self._line, lambda cursor: catalogue.list_images(filter=which, cursor=cursor, limit=limit)
         ):
             yield from page.published
 
     def base(self) -> Sequence[Image]:
-        """The host's own, which the operator built; a sandbox starts from one by its name."""
+        """Lists those that the operator built; a sandbox starts from one by its name."""
         return self._line.send(catalogue.list_images(limit=1)).images
 
     def get(self, image_id: str) -> wire.PublishedImage:
@@ -72,15 +72,15 @@ class Images:
         return self._line.send(call)
 
     def remove(self, image_id: str) -> wire.PublishedImage:
-        """Gone already is success; what was made from it stays."""
+        """Removes it; gone already is success. What was made from it stays."""
         return self._line.send(calls.remove_image(image_id))
 
     def verify(self, image_id: str) -> wire.PublishedImage:
-        """Every file read, and the digest compared."""
+        """Has every file read, and the digest compared."""
         return self._line.send(calls.verify_image(image_id))
 
     def clone(self, image_id: str, *, name: str | None = None) -> wire.PublishedImage:
-        """A copy in one's own account."""
+        """Makes a copy in one's own account."""
         call = calls.clone_image(image_id, name=name, idempotency_key=new_idempotency_key())
         return self._line.send(call)
 
@@ -99,7 +99,7 @@ class Images:
         labels: Mapping[str, str] | None = None,
         volumes: VolumesIn | None = None,
     ) -> Clones:
-        """New sandboxes that begin as the image; `failed` says which of them could not be made."""
+        """Makes sandboxes that begin as the image; `failed` says which of them could not be made."""
         call = calls.spawn_image(
             image_id,
             count=count,
@@ -126,7 +126,7 @@ class Images:
         return self._line.send(calls.revoke_image(image_id, account)).accounts
 
     def transfer(self, image_id: str, account: str | None) -> wire.PublishedImage:
-        """Offered to that account, which has to accept it; None takes the offer back."""
+        """Offers it to that account, which has to accept it; None takes the offer back."""
         return self._line.send(calls.transfer_image(image_id, account=account))
 
     def accept(self, image_id: str) -> wire.PublishedImage:
@@ -147,7 +147,7 @@ class Images:
         form: Literal["oci", "docker"] = "oci",
         progress: Progress | None = None,
     ) -> int:
-        """Into a local file, as an OCI layout or as `docker load` reads it; returns its size."""
+        """Writes a local file, as an OCI layout or as `docker load` reads it; returns its size."""
         return saved(pieces(self._line, calls.export_image(image_id, format=form)), to, progress)
 
     def import_archive(

@@ -140,7 +140,7 @@ def saved(chunks: Iterator[bytes], to: Path, progress: Progress | None) -> int:
 
 
 def pages(line: Line, call: Callable[[str | None], Call[P]]) -> Iterator[P]:
-    """Page after page, each by a call that names where the one before it ended."""
+    """Yields page after page, each by a call that names where the one before it ended."""
     cursor: str | None = None
     while True:
         page = line.send(call(cursor))

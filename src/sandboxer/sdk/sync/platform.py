@@ -24,7 +24,7 @@ class Keys:
         return self._line.send(keys.list_keys()).keys
 
     def create(self, name: str, account: str, *, accepts_v1: bool = False) -> NewKey:
-        """The only moment at which the secret is shown."""
+        """Makes a key. Its secret is shown at this moment only."""
         return self._line.send(keys.create_key(name=name, account=account, accepts_v1=accepts_v1))
 
     def revoke(self, public_key: str) -> None:
@@ -42,7 +42,7 @@ class Keys:
         return self._line.send(keys.show_key_tree())
 
     def regenerate(self, public_key: str) -> NewKey:
-        """A new secret; the old one ends at once."""
+        """Makes a new secret; the old one ends at once."""
         return self._line.send(keys.regenerate_key(public_key))
 
     def suspend(self, public_key: str, *, why: str) -> None:
@@ -66,14 +66,14 @@ class HostView:
         return self._line.send(platform.inspect_host())
 
     def stale(self) -> list[Stale]:
-        """What no record accounts for."""
+        """Lists what no record accounts for."""
         return self._line.send(platform.list_stale()).stale
 
     def reap_stale(self) -> Reaped:
         return self._line.send(platform.reap_stale())
 
     def garbage(self) -> Garbage:
-        """What nobody needs any more, and when it goes."""
+        """Lists what nobody needs any more, and when it goes."""
         return self._line.send(platform.list_garbage())
 
     def collect_garbage(self, *, now: bool = False) -> Collected:
@@ -103,5 +103,5 @@ class Status:
         return self._line.send(platform.show_stats())
 
     def limits(self) -> Limits:
-        """What this key may still do."""
+        """Says what this key may still do."""
         return self._line.send(platform.show_limits())

@@ -51,7 +51,7 @@ class Processes:
         return self._line.send(calls.get_process(self._id, process_id))
 
     def output(self, process_id: str, *, after: str | None = None) -> Iterator[Piece]:
-        """What is kept of its output, then what follows, then its exit."""
+        """Yields what is kept of its output, then what follows, then its exit."""
         call = calls.attach_process(self._id, process_id, after=after, encoding="base64")
         for event in server_events(self._line, call):
             if (found := piece(event)) is not None:
@@ -76,7 +76,7 @@ class Processes:
         self._line.send(calls.signal_process(self._id, process_id, signal=name, tree=tree))
 
     def wait(self, process_id: str, *, timeout_s: float = 60.0) -> Process:
-        """Its end, or its present state when the time is over."""
+        """Returns at its end, or when the time is over with its present state."""
         call = calls.wait_process(self._id, process_id, timeout_s=timeout_s)
         return self._line.send(call.within(timeout_s + MARGIN_S))
 

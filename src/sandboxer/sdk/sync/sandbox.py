@@ -14,11 +14,9 @@ from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, pie
 from sandboxer.sdk.sync.line import Line, server_events
 
 if TYPE_CHECKING:
-    from sandboxer.sdk.sync.egress import Egress
+    from sandboxer.sdk.sync.access import Egress, Previews, SandboxSecrets
     from sandboxer.sdk.sync.files import Files
-    from sandboxer.sdk.sync.previews import Previews
     from sandboxer.sdk.sync.processes import Processes
-    from sandboxer.sdk.sync.secrets import SandboxSecrets
     from sandboxer.sdk.sync.terminal import Terminals
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.processes import ExecResult
@@ -27,9 +25,9 @@ NOUNS = {
     "files": "files:Files",
     "processes": "processes:Processes",
     "terminal": "terminal:Terminals",
-    "previews": "previews:Previews",
-    "egress": "egress:Egress",
-    "secrets": "secrets:SandboxSecrets",
+    "previews": "access:Previews",
+    "egress": "access:Egress",
+    "secrets": "access:SandboxSecrets",
 }
 
 
@@ -106,7 +104,7 @@ class Sandbox:
         user: str | None = None,
         timeout_s: float | None = None,
     ) -> Iterator[Piece]:
-        """The same, piece by piece as it is written; the last piece is an `ExecExit`."""
+        """Does the same, piece by piece as it is written; the last piece is an `ExecExit`."""
         call = calls.run_command(
             self.id,
             **named(what),
@@ -122,7 +120,7 @@ class Sandbox:
                 yield found
 
     def events(self, *, after: int = 0, follow: bool = True) -> Iterator[wire.Event]:
-        """What happened to it since event `after`, then what happens."""
+        """Yields what happened to it since event `after`, then what happens."""
         for event in server_events(self._line, sandboxes.follow_events(self.id, after=after, follow=follow)):
             yield parse(found_at("sandboxer.wire.sandboxes:Event"), event.data)
 
@@ -145,7 +143,7 @@ class Sandbox:
         return self._change(sandboxes.resume_sandbox(self.id))
 
     def recreate(self) -> wire.Sandbox:
-        """A new disk from the image, the same id."""
+        """Gives it a new disk from the image; the id stays."""
         return self._change(sandboxes.recreate_sandbox(self.id))
 
     def lock(self) -> wire.Sandbox:

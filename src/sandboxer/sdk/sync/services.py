@@ -67,7 +67,7 @@ class Services:
         return self._line.send(call)
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Service]:
-        """All of them, newest first, page by page; `limit` is the size of a page."""
+        """Yields all of them, newest first, page by page; `limit` is the size of a page."""
         for page in pages(
             self._line, lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit)
         ):
@@ -144,24 +144,24 @@ class Services:
         return self._line.send(calls.unlock_service(service))
 
     def remove(self, service: str) -> wire.Service:
-        """With its sandbox, its disk and its log."""
+        """Removes it with its sandbox, its disk and its log."""
         return self._line.send(calls.remove_service(service))
 
     def logs(self, service: str, *, tail: int = 100, after: int | None = None) -> Sequence[wire.LogLine]:
         return self._line.send(calls.read_service_logs(service, tail=tail, after=after)).lines
 
     def follow(self, service: str, *, tail: int = 100, after: int | None = None) -> Iterator[wire.LogLine]:
-        """The last lines, then each as it comes; ends when the service is removed."""
+        """Yields the last lines, then each as it comes; ends when the service is removed."""
         call = calls.read_service_logs(service, tail=tail, after=after, follow=True)
         for event in server_events(self._line, call.streamed()):
             yield parse(wire.LogLine, event.data)
 
     def vault(self, service: str) -> wire.Vault:
-        """Names only: values never come out."""
+        """Lists names only: values never come out."""
         return self._line.send(calls.get_service_vault(service))
 
     def set_vault(self, service: str, secrets: Mapping[str, str]) -> wire.Vault:
-        """All there shall be; the next process has it."""
+        """Replaces all of it; the next process has it."""
         return self._line.send(calls.set_service_vault(service, secrets=secrets))
 
     def change_vault(self, service: str, secrets: Mapping[str, str | None]) -> wire.Vault:

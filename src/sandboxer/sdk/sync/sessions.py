@@ -76,7 +76,7 @@ class Session:
         return self._line.send(calls.list_cells(self.id)).cells
 
     def interrupt(self) -> int | None:
-        """The number of the cell that was asked to stop; None if none ran."""
+        """Returns the number of the cell that was asked to stop; None if none ran."""
         return self._line.send(calls.interrupt_session(self.id)).cell
 
     def restart(self) -> wire.Session:
@@ -132,7 +132,7 @@ class Sessions:
     def list(
         self, *, sandbox_id: str | None = None, state: str | None = None, limit: int | None = None
     ) -> Iterator[wire.Session]:
-        """All of them, newest first, page by page; `limit` is the size of a page."""
+        """Yields all of them, newest first, page by page; `limit` is the size of a page."""
         for page in pages(
             self._line,
             lambda cursor: calls.list_sessions(

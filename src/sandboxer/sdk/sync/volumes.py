@@ -37,7 +37,7 @@ class Volumes:
         return self._line.send(call)
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Volume]:
-        """All of them, page by page; `limit` is the size of a page."""
+        """Yields all of them, page by page; `limit` is the size of a page."""
         for page in pages(
             self._line, lambda cursor: calls.list_volumes(state=state, cursor=cursor, limit=limit)
         ):

@@ -15,17 +15,13 @@ from rich.console import Group
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId
 from sandboxer.edges.cli.output import ago, columns
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.kernel.errors import NotFound
+from sandboxer.sdk.sync.access import AccountEgress, Egress
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.sdk.sync.egress import AccountEgress, Egress
 from sandboxer.wire import egress as wire
 
-app = typer.Typer(
-    help="What a sandbox of trust level `semi` may reach outside.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+app = group("What a sandbox of trust level `semi` may reach outside.")
 groups = {"egress": app}
 Target = Annotated[
     str,

@@ -8,12 +8,10 @@ import typer
 
 from sandboxer.edges.cli.options import SandboxId
 from sandboxer.edges.cli.output import ago, columns, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
-app = typer.Typer(
-    help="Open a port inside a sandbox by a link.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = group("Open a port inside a sandbox by a link.")
 groups = {"preview": app}
 Port = Annotated[int, typer.Argument(min=1, max=65535, help="Port inside the sandbox.")]
 

@@ -10,14 +10,10 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId
 from sandboxer.edges.cli.output import ago, columns
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
-app = typer.Typer(
-    help="Keep secrets sealed, inject them into sandboxes, wipe them.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+app = group("Keep secrets sealed, inject them into sandboxes, wipe them.")
 groups = {"secrets": app}
 Name = Annotated[str, typer.Argument(help="Letters, digits and _.", metavar="NAME")]
 

@@ -20,7 +20,7 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, err, print_json, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.ssh import SshGateway
 
@@ -28,7 +28,7 @@ from sandboxer.wire.ssh import SshGateway
 KEY_TTL = "24h"
 KNOWN_HOSTS = Path("~/.ssh/sandboxer_known_hosts")
 app = typer.Typer(rich_markup_mode="rich")
-keys = typer.Typer(help="Keys that open sandboxes by SSH.", no_args_is_help=True, rich_markup_mode="rich")
+keys = group("Keys that open sandboxes by SSH.")
 groups = {"ssh-key": keys}
 
 
@@ -147,7 +147,7 @@ def ssh_config(
 
 
 def known_name(gateway: SshGateway) -> str:
-    """As known_hosts spells it."""
+    """Spells a host as known_hosts does."""
     return gateway.host if gateway.port == 22 else f"[{gateway.host}]:{gateway.port}"
 
 

@@ -26,13 +26,11 @@ from sandboxer.edges.cli.output import (
     state_text,
     until,
 )
-from sandboxer.edges.cli.verbs import Answer, each, verb
+from sandboxer.edges.cli.verbs import Answer, each, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.snapshots import Snapshot, SnapshotLine
 
-app = typer.Typer(
-    rich_markup_mode="rich", no_args_is_help=True, help="Keep disks, go back to them, fork them."
-)
+app = group("Keep disks, go back to them, fork them.")
 groups = {"snapshot": app}
 
 Id = Annotated[str, typer.Argument(help="Id of the snapshot (snp_…).", metavar="ID")]

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from sandboxer.edges.cli.options import pairs
 from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size, until
-from sandboxer.edges.cli.verbs import Answer, each, verb
+from sandboxer.edges.cli.verbs import Answer, each, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.volumes import Volume
 
-app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Keep disks that outlive sandboxes.")
+app = group("Keep disks that outlive sandboxes.")
 groups = {"volume": app}
 
 Ref = Annotated[str, typer.Argument(help="Its name, or its id (vol_…).", metavar="VOLUME")]

@@ -20,7 +20,7 @@ from sandboxer.edges.cli.exec import open_stdin, write_chunk
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts, pairs
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.kernel.late import late
 from sandboxer.sdk.code import CodeChunk, CodePiece, Options
 from sandboxer.sdk.sync.client import Sandboxer
@@ -46,7 +46,7 @@ ArtifactOption = Annotated[
 BuildOption = Annotated[
     bool, typer.Option("--build", help="Build the image that the language needs, if there is none.")
 ]
-jobs = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Look at, wait for and cancel jobs.")
+jobs = group("Look at, wait for and cancel jobs.")
 groups = {"jobs": jobs}
 JobId = Annotated[str, typer.Argument(help="Id of the job (job_…).", metavar="ID")]
 

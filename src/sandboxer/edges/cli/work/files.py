@@ -9,11 +9,11 @@ import typer
 
 from sandboxer.edges.cli.options import Json, SandboxId
 from sandboxer.edges.cli.output import plain
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.files import WatchReady
 
-app = typer.Typer(help="List, move, remove and watch files.", no_args_is_help=True, rich_markup_mode="rich")
+app = group("List, move, remove and watch files.")
 groups = {"files": app}
 Place = Annotated[str, typer.Argument(help="Absolute path inside the sandbox.", metavar="PATH")]
 

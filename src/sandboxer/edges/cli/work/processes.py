@@ -7,14 +7,10 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.options import SandboxId
-from sandboxer.edges.cli.verbs import verb
+from sandboxer.edges.cli.verbs import group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
-app = typer.Typer(
-    help="Look at, wait for and end processes in the background.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+app = group("Look at, wait for and end processes in the background.")
 groups = {"process": app}
 ProcessId = Annotated[str, typer.Argument(help="Id of the process (prc_…).", metavar="PROCESS")]
 

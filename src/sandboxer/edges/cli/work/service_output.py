@@ -34,7 +34,7 @@ def state_of(service: Service) -> Text:
 
 
 def changed(service: Service) -> Answer:
-    """What a change came to; exit code 1 if it does not run as it should."""
+    """Shows what a change came to; exit code 1 if it does not run as it should."""
     line = Text.assemble(service.name, " is ", state_of(service))
     if service.state == "running":
         line.append(f" at {service.url or service.host}")

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from sandboxer.edges.cli.options import pairs
 from sandboxer.edges.cli.output import columns, facts_table, plain
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.edges.cli.work.service_output import Ref
 from sandboxer.sdk.sync.client import Sandboxer
 
-env = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="What it is told in confidence.")
-domain = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Domains of one's own.")
+env = group("What it is told in confidence.")
+domain = group("Domains of one's own.")
 DomainName = Annotated[str, typer.Argument(help="The domain.", metavar="DOMAIN")]
 
 

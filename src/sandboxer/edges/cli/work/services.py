@@ -19,7 +19,7 @@ from sandboxer.edges.cli.options import (
     pairs,
 )
 from sandboxer.edges.cli.output import ago, columns, err, plain
-from sandboxer.edges.cli.verbs import Answer, step, verb
+from sandboxer.edges.cli.verbs import Answer, group, step, verb
 from sandboxer.edges.cli.work.service_output import (
     Ref,
     changed,
@@ -35,9 +35,7 @@ from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.services import Services
 from sandboxer.wire.services import Service
 
-app = typer.Typer(
-    rich_markup_mode="rich", no_args_is_help=True, help="Processes with a name and an address, kept running."
-)
+app = group("Processes with a name and an address, kept running.")
 groups = {"service": app}
 Bootstrap = Annotated[
     Path | None,

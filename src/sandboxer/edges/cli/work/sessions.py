@@ -21,7 +21,7 @@ from sandboxer.edges.cli.options import (
     pairs,
 )
 from sandboxer.edges.cli.output import ago, err, facts_table, out, plain, print_json, state_text, table
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.code import CellPiece, Shown, StartOptions
 from sandboxer.sdk.commands import Chunk
 from sandboxer.sdk.sync.client import Sandboxer
@@ -29,7 +29,7 @@ from sandboxer.sdk.sync.sessions import Session
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.sessions import CellEnd
 
-app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Interpreters that keep their state.")
+app = group("Interpreters that keep their state.")
 groups = {"session": app}
 SessionId = Annotated[str, typer.Argument(help="Id of the session (ses_…).", metavar="ID")]
 # Ended before it had a word to say, as at any prompt.
