@@ -118,7 +118,7 @@ class Invoice(Answer):
     id: str
     state: InvoiceState
     is_settled: Annotated[bool, Field(description="Nothing more is expected; no need to ask again.")]
-    kind: Annotated[str, Field(description="What is bought: tier, sats, or other goods.")]
+    kind: Annotated[str, Field(description="What is bought: tier, sats, or goods of another room.")]
     tier: int | None = None
     months: int | None = None
     usd_cents: int | None = None

@@ -107,7 +107,7 @@ def ready() -> Call[Readiness]:
 
 
 def metrics() -> Call[bytes]:
-    """Metrics, for callers on this host."""
+    """Figures, for callers on this host."""
     return Call(
         operation="metrics",
         method="GET",
