@@ -44,7 +44,7 @@ from sandboxer.sandboxes.charges.caps import Reached, find_reached
 NOUNS: Mapping[str, Callable[[Connection, str], int]] = {
     snapshots.snapshots.name: lambda conn, account: snapshots.holding(conn, account).size_bytes,
     images.published_images.name: lambda conn, account: images.holding(conn, account).size_bytes,
-    volumes.volumes.name: lambda conn, account: volumes.held_by(conn, account).size_mb * _MB,
+    volumes.volumes.name: lambda conn, account: volumes.holding(conn, account).size_bytes,
 }
 
 

@@ -23,12 +23,11 @@ from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.reconciler import ImageReconciler
 from sandboxer.artifacts.images.published.repository import ImageRepository
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
-from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.artifacts.policy import KeepPolicy
 from sandboxer.artifacts.snapshots.reconciler import SnapshotReconciler
 from sandboxer.artifacts.snapshots.repository import SnapshotRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.unknown_disks import UnknownKeptDisks, UnknownVolumes
-from sandboxer.artifacts.volumes.policy import VolumePolicy
 from sandboxer.artifacts.volumes.reconciler import VolumeReconciler
 from sandboxer.artifacts.volumes.repository import VolumeRepository, attach
 from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
@@ -45,7 +44,7 @@ from sandboxer.store.engine import Store
 
 @asynccontextmanager
 async def open_volumes(
-    snapshots: SnapshotUseCases, charges: KeepCharges | None, policy: VolumePolicy
+    snapshots: SnapshotUseCases, charges: KeepCharges | None, policy: KeepPolicy
 ) -> AsyncIterator[VolumeUseCases]:
     use_cases = VolumeUseCases(
         sandboxes=snapshots.sandboxes,
@@ -89,12 +88,12 @@ async def open_artifacts(
     budget: Budget,
     slots: Slots,
     charges: KeepCharges | None,
-    policy: SnapshotPolicy,
+    policy: KeepPolicy,
     image_policy: ImagePolicy,
     spool_dir: Path,
     lists_dir: Path,
     default_profile: str,
-    volume_policy: VolumePolicy,
+    volume_policy: KeepPolicy,
     trees: Trees,
     garbage_grace: timedelta,
 ) -> AsyncIterator[Artifacts]:

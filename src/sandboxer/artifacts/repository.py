@@ -50,6 +50,10 @@ class KeptRepository(Repository[K, T]):
     async def living(self, account: str | None = None) -> Sequence[K]:
         return await self.store.read(lambda conn: self.rows.living(conn, account))
 
+    async def has_locked(self, account: str) -> bool:
+        """Tells whether a second proof guards anything of this kind that the account keeps."""
+        return any(one.locked_at is not None for one in await self.living(account))
+
     def admit(self, conn: Connection, record: K, *, now: datetime) -> None:
         """Checks that its account may keep one of this size. Raises InsufficientCredit, Forbidden (a cap)."""
         if self._charges is not None:

@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from sandboxer.artifacts.images.published.policy import ImagePolicy
-from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
-from sandboxer.artifacts.volumes.policy import VolumePolicy
+from sandboxer.artifacts.policy import KeepPolicy
 from sandboxer.kernel.clock import parse_duration
 
 
@@ -60,8 +59,8 @@ class ArtifactSettings(BaseModel):
         return parse_duration(self.quarantine_grace, field="quarantine_grace")
 
     @property
-    def snapshot_policy(self) -> SnapshotPolicy:
-        return SnapshotPolicy(
+    def snapshot_policy(self) -> KeepPolicy:
+        return KeepPolicy(
             per_account=self.snapshots_per_account,
             bytes_per_account=self.snapshots_mb_per_account << 20,
             retention=self.retention_time,
@@ -77,9 +76,9 @@ class ArtifactSettings(BaseModel):
         )
 
     @property
-    def volume_policy(self) -> VolumePolicy:
-        return VolumePolicy(
+    def volume_policy(self) -> KeepPolicy:
+        return KeepPolicy(
             per_account=self.volumes_per_account,
-            mb_per_account=self.volumes_mb_per_account,
+            bytes_per_account=self.volumes_mb_per_account << 20,
             retention=self.retention_time,
         )

@@ -25,8 +25,8 @@ from sqlalchemy import (
     type_coerce,
 )
 
+from sandboxer.artifacts.policy import Holding
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
-from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Content, Resources
 from sandboxer.kernel.ids import is_volume_id
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from sandboxer.artifacts.policy import KeepPolicy, check_room
 from sandboxer.artifacts.snapshots import records
 from sandboxer.artifacts.snapshots import records as lineage
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
-from sandboxer.artifacts.snapshots.policy import SnapshotPolicy, check_room
 from sandboxer.artifacts.snapshots.records import Branch, Snapshot
 from sandboxer.artifacts.snapshots.repository import SnapshotRepository, Step
 from sandboxer.backends.contract import KeptDisk, KeptSizes, Resources, Snapshots
@@ -55,7 +55,7 @@ class SnapshotUseCases:
     clock: Clock
     repository: SnapshotRepository
     operations: Operations
-    policy: SnapshotPolicy
+    policy: KeepPolicy
 
     async def take(
         self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
@@ -235,10 +235,6 @@ class SnapshotUseCases:
             changes["expires_at"] = self.clock.now() + self.policy.retention
         return await self._amend(snapshot_id, caller, "unlocked", changes)
 
-    async def has_locked(self, account: str) -> bool:
-        """Tells whether a second proof guards anything that this account keeps."""
-        return any(one.locked_at is not None for one in await self.repository.living(account))
-
     async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         """Restores the sandbox's disk to this snapshot; its present content is lost. Raises Conflict if the
         sandbox is gone.
@@ -399,7 +395,7 @@ class SnapshotUseCases:
         held = records.holding(conn, snapshot.account)
         if is_in:
             held = replace(held, count=held.count - 1)
-        check_room(held, self.policy, more_bytes=more_bytes)
+        check_room(held, self.policy, "snapshot", more_bytes=more_bytes)
 
     async def _amend(
         self, snapshot_id: str, caller: Caller, what: str, changes: Mapping[str, object]

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from sandboxer.artifacts.reconciler import Funds, KeptReconciler
 from sandboxer.artifacts.volumes.lifecycle import USABLE, Signal, State
-from sandboxer.artifacts.volumes.policy import MB
-from sandboxer.artifacts.volumes.records import Volume
+from sandboxer.artifacts.volumes.records import MB, Volume
 from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
 from sandboxer.backends.contract import Backend, Volumes
 from sandboxer.money.policy import Standing

@@ -21,13 +21,14 @@ from sqlalchemy import (
     select,
 )
 
+from sandboxer.artifacts.policy import Holding
 from sandboxer.artifacts.volumes.lifecycle import OVER, State
-from sandboxer.artifacts.volumes.policy import Held
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.rows import MAPPING, Page, Rows, enumerated
 
+MB = 1 << 20
 # A sandbox in one of these states has nothing attached: it has no processes and will have none.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
 
@@ -123,12 +124,12 @@ def load_named(conn: Connection, account: str, name: str) -> Volume | None:
     return rows.one(conn, volumes.c.taken_name == taken_name(account, name))
 
 
-def held_by(conn: Connection, account: str) -> Held:
+def holding(conn: Connection, account: str) -> Holding:
     query = select(func.count(), func.coalesce(func.sum(volumes.c.size_mb), 0)).where(
         volumes.c.account == account, rows.is_left
     )
     count, size_mb = conn.execute(query).one()
-    return Held(count=int(count), size_mb=int(size_mb))
+    return Holding(count=int(count), size_bytes=int(size_mb) * MB)
 
 
 def attachments_of(

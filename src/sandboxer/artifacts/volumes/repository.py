@@ -20,8 +20,7 @@ from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.artifacts.snapshots.lifecycle import State as KeptState
 from sandboxer.artifacts.volumes import records
 from sandboxer.artifacts.volumes.lifecycle import OVER, Signal, State, next_state
-from sandboxer.artifacts.volumes.policy import MB
-from sandboxer.artifacts.volumes.records import Attachment, Volume
+from sandboxer.artifacts.volumes.records import MB, Attachment, Volume
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from sandboxer.observe import events

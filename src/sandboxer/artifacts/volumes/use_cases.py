@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
+from sandboxer.artifacts.policy import KeepPolicy, check_room
 from sandboxer.artifacts.snapshots.records import Snapshot, set_head
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
 from sandboxer.artifacts.volumes import records
 from sandboxer.artifacts.volumes.lifecycle import OVER, USABLE, Signal, State
-from sandboxer.artifacts.volumes.policy import VolumePolicy, check_room
 from sandboxer.artifacts.volumes.records import Attachment, Volume
 from sandboxer.artifacts.volumes.repository import (
     Step,
@@ -53,7 +53,7 @@ class VolumeUseCases:
     clock: Clock
     repository: VolumeRepository
     operations: Operations
-    policy: VolumePolicy
+    policy: KeepPolicy
 
     async def create(self, wanted: Wanted, caller: Caller, *, also: Also | None = None) -> Volume:
         """Creates an empty volume, or a copy of a snapshot that was taken of a volume."""
@@ -236,10 +236,6 @@ class VolumeUseCases:
             return volume
         return await self._amend(volume.id, caller, "unlocked", {"locked_at": None}, {})
 
-    async def has_locked(self, account: str) -> bool:
-        """Tells whether a second proof guards any volume of this account."""
-        return any(one.locked_at is not None for one in await self.repository.living(account))
-
     async def drop(self, ref: str, caller: Caller, *, despite_lock: bool = False) -> Volume:
         """Drops it. A dropped one counts as success. Raises Conflict while it is attached to anything."""
         volume = await self.get(ref, caller)
@@ -358,9 +354,9 @@ class VolumeUseCases:
     ) -> None:
         """`counted_mb` says how much of it its record already accounts for."""
         if volume.account != OWNER_ACCOUNT:
-            held = records.held_by(conn, volume.account)
-            held = replace(held, size_mb=held.size_mb - counted_mb)
-            check_room(held, self.policy, more=more, more_mb=more_mb)
+            held = records.holding(conn, volume.account)
+            held = replace(held, size_bytes=held.size_bytes - counted_mb * records.MB)
+            check_room(held, self.policy, "volume", more=more, more_bytes=more_mb * records.MB)
 
     async def _amend(
         self,

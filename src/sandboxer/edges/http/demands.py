@@ -49,8 +49,8 @@ async def confirm_new_factor(
     living = platform.sandboxes.dependencies.repository.living()
     is_locked = any(one.account == account and is_guarded(one) for one in living)
     kept = platform.artifacts
-    is_locked = is_locked or await kept.snapshots.has_locked(account) or await kept.images.has_locked(account)
-    is_locked = is_locked or await kept.volumes.has_locked(account)
+    for repository in (kept.snapshots.repository, kept.images.repository, kept.volumes.repository):
+        is_locked = is_locked or await repository.has_locked(account)
     if not is_locked:
         await confirm(request, action=action, resource=resource, factor=factor)
         return

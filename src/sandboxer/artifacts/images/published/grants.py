@@ -16,6 +16,7 @@ from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
 from sandboxer.artifacts.images.published.repository import Step
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
+from sandboxer.artifacts.policy import check_room
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, IllegalTransition, InvalidRequest
@@ -116,8 +117,8 @@ class ImageSharing:
                 )
 
         await self.use_cases.repository.store.read(
-            lambda conn: rules.check_room(
-                records.holding(conn, account), self.use_cases.policy, more_bytes=image.size_bytes
+            lambda conn: check_room(
+                records.holding(conn, account), self.use_cases.policy, "image", more_bytes=image.size_bytes
             )
         )
         changes: Mapping[str, object] = {

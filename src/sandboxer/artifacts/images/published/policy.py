@@ -6,20 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
 from sandboxer.artifacts.images.published.tree import Bounds
-from sandboxer.artifacts.snapshots.policy import Holding
+from sandboxer.artifacts.policy import KeepPolicy
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImagePolicy:
-    per_account: int = 100
-    bytes_per_account: int = 100 << 30
-    retention: timedelta = timedelta(days=7)
+class ImagePolicy(KeepPolicy):
     bounds: Bounds = field(default_factory=Bounds)
     # The largest archive that may be imported.
     upload_bytes: int = 8 << 30
@@ -51,24 +47,4 @@ def refuse_findings(image: PublishedImage) -> None:
             findings=[{"path": one.path, "kind": one.kind} for one in image.findings],
             findings_count=image.findings_count,
             hint="Remove them and publish again, or publish with `clean`, which leaves those files out.",
-        )
-
-
-def check_room(held: Holding, policy: ImagePolicy, *, more_bytes: int) -> None:
-    """Raises Forbidden if one more would be too many or too much."""
-    hint = "Remove one that is not needed any more (DELETE /v1/images/{id})."
-    if held.count >= policy.per_account:
-        raise Forbidden(
-            why=f"an account may publish {policy.per_account} images",
-            reason="image_quota",
-            limit=policy.per_account,
-            hint=hint,
-        )
-    if held.size_bytes + more_bytes > policy.bytes_per_account:
-        raise Forbidden(
-            why=f"an account may publish {policy.bytes_per_account >> 20} MB of images",
-            reason="image_quota",
-            limit_bytes=policy.bytes_per_account,
-            held_bytes=held.size_bytes,
-            hint=hint,
         )

@@ -25,8 +25,8 @@ from sqlalchemy import (
 )
 
 from sandboxer.artifacts.images.published.scan import Finding
+from sandboxer.artifacts.policy import Holding
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
-from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Resources
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.rows import MAPPING, TUPLE, Cell, Page, Rows, enumerated, parts
@@ -165,16 +165,6 @@ def holding(conn: Connection, account: str) -> Holding:
     )
     count, size = conn.execute(query).one()
     return Holding(count=int(count), size_bytes=int(size))
-
-
-def has_locked(conn: Connection, account: str) -> bool:
-    table = published_images
-    query = select(func.count()).where(
-        table.c.account == account,
-        table.c.locked_at.is_not(None),
-        rows.is_left,
-    )
-    return bool(conn.execute(query).scalar())
 
 
 def grantees(conn: Connection, image_id: str) -> list[str]:

@@ -21,6 +21,7 @@ from sandboxer.artifacts.images.published.manifest import Made, Shaping, Walks, 
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.records import Filter, PublishedImage, Visibility
 from sandboxer.artifacts.images.published.repository import ImageRepository, Step
+from sandboxer.artifacts.policy import check_room
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.backends.contract import KeptDisk, Resources, ShapesDisks
@@ -219,9 +220,6 @@ class ImageUseCases:
             )
         )
 
-    async def has_locked(self, account: str) -> bool:
-        return await self.repository.store.read(lambda conn: records.has_locked(conn, account))
-
     @asynccontextmanager
     async def reading(
         self, image_id: str, caller: Caller, *, suspected: bool = False
@@ -329,12 +327,12 @@ class ImageUseCases:
     ) -> PublishedImage:
         self.shaper(planned.backend)
 
-        def check_room(conn: Connection) -> None:
+        def check(conn: Connection) -> None:
             if planned.account != OWNER_ACCOUNT:
                 held = records.holding(conn, planned.account)
-                rules.check_room(held, self.policy, more_bytes=planned.size_bytes)
+                check_room(held, self.policy, "image", more_bytes=planned.size_bytes)
 
-        opened = await self.repository.create(planned, check=check_room, also=also)
+        opened = await self.repository.create(planned, check=check, also=also)
         return await self.operations.perform(
             opened.id, "publish", lambda: self._make(opened, wanted, caller, make)
         )
@@ -390,7 +388,8 @@ class ImageUseCases:
     def _check_more(self, conn: Connection, account: str, more_bytes: int) -> None:
         """Checks the quota; its own record is among those counted."""
         held = records.holding(conn, account)
-        rules.check_room(replace(held, count=held.count - 1), self.policy, more_bytes=more_bytes)
+        held = replace(held, count=held.count - 1)
+        check_room(held, self.policy, "image", more_bytes=more_bytes)
 
     def _planned(
         self,
