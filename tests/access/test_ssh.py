@@ -10,8 +10,8 @@ import signal
 import struct
 import termios
 
-from sandboxer.access.ssh.keys import HOST_KEY_FILE
-from sandboxer.access.ssh.limits import Bounds
+from sandboxer.access.ssh import HOST_KEY_FILE
+from sandboxer.edges.ssh.dependencies import Bounds
 from tests.support.http.real import sh
 from tests.support.http.served import eventually
 from tests.support.ssh import (

@@ -18,9 +18,9 @@ import asyncssh
 import pytest
 from asyncssh.packet import Boolean, String, UInt32
 
-from sandboxer.access.ssh.limits import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, RateLimit
 from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
+from sandboxer.edges.ssh.dependencies import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, RateLimit
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.sftp import MAX_OPEN
 from sandboxer.edges.ssh.uploads import MAX_PIECES

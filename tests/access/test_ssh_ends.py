@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.access.ssh.keys import HOST_KEY_FILE
+from sandboxer.access.ssh import HOST_KEY_FILE
 from tests.support.http.real import why_not
 from tests.support.http.signed import Client
 from tests.support.ssh import Gated, gated, opened  # noqa: F401

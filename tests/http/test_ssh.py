@@ -8,8 +8,8 @@ from dataclasses import replace
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from sandboxer.access.ssh.keys import Gateway
-from sandboxer.access.ssh.limits import Bounds, Crowd
+from sandboxer.access.ssh import Gateway
+from sandboxer.edges.ssh.dependencies import Bounds, Crowd
 from tests.support.http.flows import flow
 from tests.support.http.served import Served
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from sandboxer.access.ssh.keys import Gateway
-from sandboxer.access.ssh.limits import Bounds
+from sandboxer.access.ssh import Gateway
 from sandboxer.edges.http.server import listen
+from sandboxer.edges.ssh.dependencies import Bounds
 from sandboxer.edges.ssh.gateway import open_gateway
 from sandboxer.settings import Settings
 from tests.support.http.real import GUEST, IMAGES, why_not

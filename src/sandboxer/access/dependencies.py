@@ -12,7 +12,7 @@ from sandboxer.access.egress.use_cases import Egress
 from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import NoTargets, Targets
 from sandboxer.access.secrets.use_cases import Secrets
-from sandboxer.access.ssh.keys import Ssh
+from sandboxer.access.ssh import Ssh
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.use_cases.facade import SandboxUseCases

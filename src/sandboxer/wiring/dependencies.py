@@ -19,7 +19,7 @@ from sandboxer.access.dependencies import Access, open_access
 from sandboxer.access.egress.use_cases import open_egress
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.secrets.use_cases import open_secrets
-from sandboxer.access.ssh.keys import open_ssh
+from sandboxer.access.ssh import open_ssh
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above

@@ -29,7 +29,7 @@ from typing import Annotated
 import typer
 
 from sandboxer import __version__
-from sandboxer.access.ssh.keys import HOST_KEY_FILE
+from sandboxer.access.ssh import HOST_KEY_FILE
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, out, print_json, size

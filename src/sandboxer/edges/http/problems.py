@@ -31,7 +31,7 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Upgrade,
 )
-from sandboxer.wire.words import PROBLEM_TYPE_PREFIX
+from sandboxer.wire.words import PROBLEM_TYPE_PREFIX, Problem
 
 log = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
@@ -152,6 +152,11 @@ def response(
     if status == 429:
         headers["retry-after"] = str(error.facts.get("retry_after_s", RETRY_AFTER_S))
     return _render(document(error, request_id), headers)
+
+
+def model_of(request: Request, error: SandboxerError) -> Problem:
+    """Returns the problem as a part of another answer."""
+    return Problem.model_validate(document(error, request_id_of(request.scope)))
 
 
 def framework_response(

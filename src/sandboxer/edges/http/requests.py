@@ -19,8 +19,10 @@ from sandboxer.edges.http.authentication import LEASE, caller_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
-from sandboxer.sandboxes.requests import WantedVolume
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.wire import sandboxes as wire
+from sandboxer.wire.images import SpawnImage
+from sandboxer.wire.snapshots import CloneSnapshot
 from sandboxer.wiring import Platform
 
 
@@ -123,6 +125,25 @@ def span(header: str | None, size: int) -> Span:
     if start >= size:
         raise NotSatisfiable
     return Span(start, end - start + 1, True)
+
+
+def wanted_resources(wanted: wire.WantedResources | None) -> WantedResources:
+    """Returns the resources that a body asks for; those of the profile where it asks for none."""
+    return WantedResources() if wanted is None else WantedResources(**wanted.model_dump())
+
+
+def copy_request(body: SpawnImage | CloneSnapshot) -> CreateRequest:
+    """Returns the request for sandboxes that begin as a copy of a snapshot or an image."""
+    return CreateRequest(
+        profile=body.profile,
+        name=body.name,
+        trust=body.trust,
+        ttl=body.ttl,
+        idle_timeout=body.idle_timeout,
+        resources=wanted_resources(body.resources),
+        env=body.env,
+        labels=body.labels,
+    )
 
 
 def wanted_volumes(wanted: Sequence[wire.WantedVolume]) -> tuple[WantedVolume, ...]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from sandboxer.edges.http.answers import attached_volume
-from sandboxer.edges.http.requests import platform_of
+from sandboxer.edges.http.requests import platform_of, wanted_resources
 from sandboxer.edges.http.routes.processes import bytes_of
 from sandboxer.kernel.budget import Lease
 from sandboxer.sandboxes.charges.charging import rate_now
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wire import services as wire
 from sandboxer.work.services import records
 from sandboxer.work.services.deployment import PROFILE
@@ -38,15 +38,12 @@ async def wanted(body: wire.CreateService, lease: Lease) -> NewService:
         drain_s=body.drain_s,
         stop_timeout_s=body.stop_timeout_s,
     )
-    resources = (
-        WantedResources() if body.resources is None else WantedResources(**body.resources.model_dump())
-    )
     sandbox = CreateRequest(
         profile=body.profile or PROFILE,
         image=body.image,
         trust=body.trust,
         ttl=body.ttl,
-        resources=resources,
+        resources=wanted_resources(body.resources),
         labels=body.labels,
         quote_id=body.quote_id,
     )

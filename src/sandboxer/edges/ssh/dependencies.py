@@ -1,4 +1,9 @@
-"""What every connection of the gateway shares, and what one connection knows after its login."""
+"""What every connection of the gateway shares, the limits that apply to all of them, and what one connection
+knows after its login.
+
+`Crowd` counts connections and channels, `RateLimit` limits how fast SFTP may ask about files; both only
+count.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandboxer.access.ssh.keys import SshKey
-from sandboxer.access.ssh.limits import Crowd, RateLimit
+from sandboxer.access.ssh import SshKey
 from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
@@ -22,6 +26,139 @@ from sandboxer.work.lines import Line, Lines
 
 if TYPE_CHECKING:
     from sandboxer.edges.ssh.door import Door
+
+
+from collections import Counter, deque
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    # Connections that have not logged in yet.
+    unknown: int = 100
+    unknown_per_address: int = 20
+    per_address: int = 100
+    per_sandbox: int = 32
+    per_account: int = 128
+    # How long a login may take.
+    login_s: float = 20
+    # How many keys one connection may offer; every refusal counts for its address too.
+    offers: int = 8
+    refusals_per_minute: int = 120
+    # Shells, commands, transfers and forwards of one connection at once.
+    channels: int = 64
+    # Each channel may hold a window of unread bytes.
+    channels_per_account: int = 256
+    window_bytes: int = 1024 * 1024
+    # Bytes of answers that may wait for a client that does not read.
+    unread_bytes: int = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Crowd:
+    bounds: Bounds = field(default_factory=Bounds)
+    unknown: Counter[str] = field(default_factory=Counter)
+    addresses: Counter[str] = field(default_factory=Counter)
+    sandboxes: Counter[str] = field(default_factory=Counter)
+    accounts: Counter[str] = field(default_factory=Counter)
+    channels: Counter[str] = field(default_factory=Counter)
+    refusals: dict[str, deque[float]] = field(default_factory=dict)
+
+    def may_knock(self, address: str, now: float) -> bool:
+        bounds = self.bounds
+        return (
+            self.unknown.total() < bounds.unknown
+            and self.unknown[address] < bounds.unknown_per_address
+            and self.addresses[address] < bounds.per_address
+            and self._recent(address, now) < bounds.refusals_per_minute
+        )
+
+    def knocked(self, address: str) -> None:
+        self.unknown[address] += 1
+        self.addresses[address] += 1
+
+    def refused(self, address: str, now: float) -> None:
+        if self._recent(address, now) < self.bounds.refusals_per_minute:
+            self.refusals.setdefault(address, deque()).append(now)
+
+    def may_enter(self, sandbox_id: str, account: str) -> bool:
+        return (
+            self.sandboxes[sandbox_id] < self.bounds.per_sandbox
+            and self.accounts[account] < self.bounds.per_account
+        )
+
+    def entered(self, address: str, sandbox_id: str, account: str) -> None:
+        _less(self.unknown, address)
+        self.sandboxes[sandbox_id] += 1
+        self.accounts[account] += 1
+
+    def left(self, address: str, inside: tuple[str, str] | None) -> None:
+        """Counts the end of a connection. `inside` is its sandbox and account; None if it never logged in."""
+        _less(self.addresses, address)
+        if inside is None:
+            _less(self.unknown, address)
+        else:
+            _less(self.sandboxes, inside[0])
+            _less(self.accounts, inside[1])
+
+    def may_open(self, account: str, has_open: int) -> bool:
+        """Tells whether a connection with this many open channels may open another."""
+        return has_open < self.bounds.channels and self.channels[account] < self.bounds.channels_per_account
+
+    def opened(self, account: str) -> None:
+        self.channels[account] += 1
+
+    def closed(self, account: str) -> None:
+        _less(self.channels, account)
+
+    def sweep(self, now: float) -> None:
+        for address in list(self.refusals):
+            if self._recent(address, now) == 0:
+                del self.refusals[address]
+
+    def _recent(self, address: str, now: float) -> int:
+        past = self.refusals.get(address)
+        while past and past[0] < now - 60:
+            past.popleft()
+        return len(past or ())
+
+
+def _less(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]
+
+
+STEPS_PER_S = 500.0
+BURST = 2000.0
+# The cost of starting a program inside, for what the supervisor cannot do.
+PROGRAM = 4.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
+
+
+@dataclass(slots=True)
+class RateLimit:
+    per_second: float = STEPS_PER_S
+    burst: float = BURST
+    _buckets: dict[str, _Bucket] = field(default_factory=dict)
+
+    def wait_for(self, account: str, cost: float, now: float) -> float:
+        """Spends the cost and returns how many seconds to wait before acting."""
+        bucket = self._buckets.setdefault(account, _Bucket(self.burst, now))
+        bucket.left = min(self.burst, bucket.left + (now - bucket.at) * self.per_second) - cost
+        bucket.at = now
+        return max(0.0, -bucket.left / self.per_second)
+
+    def sweep(self, now: float) -> None:
+        """Forget whom nothing holds up any more."""
+        for account, bucket in list(self._buckets.items()):
+            if bucket.left + (now - bucket.at) * self.per_second >= self.burst:
+                del self._buckets[account]
+
 
 # The folder where `ssh`, `scp` and `sftp` begin.
 HOME = "/root"

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import asyncssh
 
 from sandboxer.access.connections import Slot
-from sandboxer.access.ssh.keys import SshKey, fingerprint_of
+from sandboxer.access.ssh import SshKey, fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.disconnection import standing_of

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 import asyncssh
 
-from sandboxer.access.ssh.keys import HOST_KEY_FILE, Gateway, fingerprint_of
-from sandboxer.access.ssh.limits import Bounds, Crowd
+from sandboxer.access.ssh import HOST_KEY_FILE, Gateway, fingerprint_of
 from sandboxer.edges.ssh.channels import Listener
-from sandboxer.edges.ssh.dependencies import SshDependencies
+from sandboxer.edges.ssh.dependencies import Bounds, Crowd, SshDependencies
 from sandboxer.edges.ssh.door import Door
 from sandboxer.identity.seal import create_private_file
 from sandboxer.kernel.tasks import own_tasks

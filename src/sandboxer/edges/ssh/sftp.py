@@ -19,10 +19,9 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPName
 from asyncssh.channel import SSHChannel
 
-from sandboxer.access.ssh.limits import PROGRAM
 from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
 from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
-from sandboxer.edges.ssh.dependencies import HOME, Login
+from sandboxer.edges.ssh.dependencies import HOME, PROGRAM, Login
 from sandboxer.edges.ssh.uploads import Upload
 from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
 from sandboxer.sandboxes.use_cases.access import ActivityKind

@@ -25,12 +25,12 @@ from sandboxer.edges.http.purchases import (
     purchase,
     settled_headers,
 )
-from sandboxer.edges.http.requests import caller, labels_of, platform_of, wanted_volumes
+from sandboxer.edges.http.requests import caller, labels_of, platform_of, wanted_resources, wanted_volumes
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charges.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.sandboxes.use_cases.purchase import price_of_extend
 from sandboxer.wire.operations import sandboxes as operations
@@ -244,7 +244,6 @@ async def _with_actuals(platform: Platform, record: records.Sandbox) -> Sandbox:
 
 
 def _wanted(body: CreateSandbox) -> CreateRequest:
-    wanted = body.resources
     return CreateRequest(
         profile=body.profile,
         name=body.name,
@@ -252,7 +251,7 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         trust=body.trust,
         ttl=body.ttl,
         idle_timeout=body.idle_timeout,
-        resources=WantedResources() if wanted is None else WantedResources(**wanted.model_dump()),
+        resources=wanted_resources(body.resources),
         env=body.env,
         labels=body.labels,
         inputs=body.inputs,

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from sandboxer.access.ssh.keys import SshKey
+from sandboxer.access.ssh import SshKey
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once

@@ -28,10 +28,9 @@ from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
 from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
-from sandboxer.edges.http.requests import caller, mounts, platform_of
+from sandboxer.edges.http.requests import caller, copy_request, mounts, platform_of
 from sandboxer.edges.http.routes.files import body_of
-from sandboxer.kernel.errors import InvalidRequest, SandboxerError
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire.images import (
     ChangeImage,
     CloneImage,
@@ -46,7 +45,6 @@ from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.images import ExportImageQuery, ImportImageQuery
 from sandboxer.wire.operations.paths import GrantPath, ImagePath
 from sandboxer.wire.snapshots import Clones, FailedClone
-from sandboxer.wire.words import Problem
 
 Act = Callable[[Bind | None], Awaitable[Response]]
 
@@ -119,7 +117,7 @@ async def spawn(asked: Asked[ImagePath, NoParameters, SpawnImage]) -> Response:
     artifacts, who = asked.platform.artifacts, asked.caller
 
     async def act(begun: Mapping[int, str], bind: BindOne | None) -> Response:
-        given = replace(_request(asked.body), volumes=await mounts(asked.request, asked.body.volumes))
+        given = replace(copy_request(asked.body), volumes=await mounts(asked.request, asked.body.volumes))
         wanted = await artifacts.spawning.request_for(asked.path.image_id, given, who)
         await pass_gate(asked.request, wanted.profile)
         batch = Batch(count=asked.body.count, begun=begun, also=bind)
@@ -127,7 +125,7 @@ async def spawn(asked: Asked[ImagePath, NoParameters, SpawnImage]) -> Response:
             asked.path.image_id, replace(given, profile=wanted.profile), who, batch
         )
         failed = [
-            FailedClone.model_construct(number=number, problem=_problem(asked.request, error))
+            FailedClone.model_construct(number=number, problem=problems.model_of(asked.request, error))
             for number, error in made.failed.items()
         ]
         shown = [answers.sandbox(each) for each in made.sandboxes]
@@ -154,24 +152,6 @@ def _made(request: Request, record: records.PublishedImage) -> Response:
     answer = _shown(request, record, 201)
     answer.headers["location"] = f"/v1/images/{record.id}"
     return answer
-
-
-def _request(body: SpawnImage) -> CreateRequest:
-    wanted = body.resources
-    return CreateRequest(
-        profile=body.profile,
-        name=body.name,
-        trust=body.trust,
-        ttl=body.ttl,
-        idle_timeout=body.idle_timeout,
-        resources=WantedResources() if wanted is None else WantedResources(**wanted.model_dump()),
-        env=body.env,
-        labels=body.labels,
-    )
-
-
-def _problem(request: Request, error: SandboxerError) -> Problem:
-    return Problem.model_validate(problems.document(error, problems.request_id_of(request.scope)))
 
 
 async def change(asked: Asked[ImagePath, NoParameters, ChangeImage]) -> Response:

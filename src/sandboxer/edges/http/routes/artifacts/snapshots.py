@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.clones import Batch
@@ -21,10 +20,8 @@ from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.demands import confirm_locked, pass_gate
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
 from sandboxer.edges.http.matcher import Binding
-from sandboxer.edges.http.requests import labels_of, mounts
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.edges.http.requests import copy_request, labels_of, mounts
 from sandboxer.kernel.ids import is_volume_id
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.wire.operations import snapshots as operations
 from sandboxer.wire.operations.declaration import NoParameters
@@ -42,7 +39,6 @@ from sandboxer.wire.snapshots import (
     SnapshotTree,
     TakeSnapshot,
 )
-from sandboxer.wire.words import Problem
 
 
 async def take(asked: Asked[SandboxPath, NoParameters, TakeSnapshot]) -> Response:
@@ -132,13 +128,13 @@ async def clone(asked: Asked[SnapshotPath, NoParameters, CloneSnapshot]) -> Resp
     artifacts, who = asked.platform.artifacts, asked.caller
 
     async def act(begun: Mapping[int, str], bind: BindOne | None) -> Response:
-        given = replace(_request(asked.body), volumes=await mounts(asked.request, asked.body.volumes))
+        given = replace(copy_request(asked.body), volumes=await mounts(asked.request, asked.body.volumes))
         wanted = await artifacts.cloning.request_for(asked.path.snapshot_id, given, who)
         await pass_gate(asked.request, wanted.profile)
         batch = Batch(count=asked.body.count, begun=begun, also=bind)
         made = await artifacts.cloning.clone(asked.path.snapshot_id, wanted, who, batch)
         failed = [
-            FailedClone.model_construct(number=number, problem=_problem(asked.request, error))
+            FailedClone.model_construct(number=number, problem=problems.model_of(asked.request, error))
             for number, error in made.failed.items()
         ]
         shown = [answers.sandbox(each) for each in made.sandboxes]
@@ -207,24 +203,6 @@ def taken_snapshot(made: records.Snapshot) -> Response:
     answer = json_response(shown_snapshot(made), 201)
     answer.headers["location"] = f"/v1/snapshots/{made.id}"
     return answer
-
-
-def _request(body: CloneSnapshot) -> CreateRequest:
-    wanted = body.resources
-    return CreateRequest(
-        profile=body.profile,
-        name=body.name,
-        trust=body.trust,
-        ttl=body.ttl,
-        idle_timeout=body.idle_timeout,
-        resources=WantedResources() if wanted is None else WantedResources(**wanted.model_dump()),
-        env=body.env,
-        labels=body.labels,
-    )
-
-
-def _problem(request: Request, error: SandboxerError) -> Problem:
-    return Problem.model_validate(problems.document(error, problems.request_id_of(request.scope)))
 
 
 BINDINGS: tuple[Binding, ...] = (

@@ -24,11 +24,10 @@ from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.payment import offering
-from sandboxer.edges.http.requests import caller, mounts, platform_of
+from sandboxer.edges.http.requests import caller, mounts, platform_of, wanted_resources
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
-from sandboxer.sandboxes.requests import WantedResources
 from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.operations import sessions as operations
@@ -197,7 +196,6 @@ def _answer(request: Request, session: records.Session, status: int = 200) -> Re
 
 
 def _wanted(body: StartSession) -> WantedSession:
-    wanted = body.resources
     return WantedSession(
         language=body.language,
         sandbox_id=body.sandbox_id,
@@ -205,7 +203,7 @@ def _wanted(body: StartSession) -> WantedSession:
         image=body.image,
         trust=body.trust,
         vcpus=body.vcpus,
-        resources=WantedResources() if wanted is None else WantedResources(**wanted.model_dump()),
+        resources=wanted_resources(body.resources),
         name=body.name,
         env=body.env,
         cwd=body.cwd,
