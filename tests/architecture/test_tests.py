@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.support.leftovers import clear_dead_runs
+from tests.support.leftovers import clear_dead_runs, own
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tests", "bench", "testchains")
@@ -139,7 +139,10 @@ def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path: Path)
     (tmp_path / "garbage-1").mkdir()
     pool = tmp_path / "pytest-1" / "state" / "pool"
     if os.geteuid() == 0:
-        subprocess.run(["mount", "-t", "tmpfs", "none", pool], check=True)
+        in_use = own(tmp_path / "pytest-2") / "state" / "pool"
+        for each in (pool, in_use):
+            subprocess.run(["mount", "-t", "tmpfs", "none", each], check=True)
         assert clear_dead_runs(tmp_path) == [f"mount {pool}"]
+        subprocess.run(["umount", in_use], check=True)
     clear_dead_runs(tmp_path)
     assert sorted(left.name for left in tmp_path.iterdir()) == ["pytest-2", "pytest-3"]

@@ -31,10 +31,8 @@ def clear_dead_runs(root: Path) -> list[str]:
     `root`: where pytest has the folders of all runs.
     """
     dead = [folder.resolve() for folder in root.iterdir() if _is_dead(folder)] if root.is_dir() else []
-    _own.extend(dead)
-    found = clear() if dead else []
+    found = _clear(dead) if dead else []
     for folder in dead:
-        _own.remove(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
@@ -52,8 +50,12 @@ def _is_dead(run: Path) -> bool:
 
 def clear() -> list[str]:
     """What was left, in words; now it is gone."""
-    found = [*_end_processes(), *_end_sandboxes(), *_unmount(), *_detach()]
-    for state in _state_folders():
+    return _clear(_own)
+
+
+def _clear(folders: list[Path]) -> list[str]:
+    found = [*_end_processes(folders), *_end_sandboxes(folders), *_unmount(folders), *_detach(folders)]
+    for state in _state_folders(folders):
         for root in cgroup_roots(state):
             for folder, _, _ in os.walk(root, topdown=False):
                 with contextlib.suppress(OSError):
@@ -61,11 +63,11 @@ def clear() -> list[str]:
     return found
 
 
-def _is_ours(path: str) -> bool:
-    return any(path.startswith(f"{folder}/") for folder in _own)
+def _is_below(path: str, folders: list[Path]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-def _end_processes() -> list[str]:
+def _end_processes(folders: list[Path]) -> list[str]:
     """Servers and drivers, which were told their state folder."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -73,15 +75,15 @@ def _end_processes() -> list[str]:
             continue
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            if any(_is_ours(word.rpartition("=")[2]) for word in words):
+            if any(_is_below(word.rpartition("=")[2], folders) for word in words):
                 os.kill(int(entry.name), signal.SIGKILL)
                 found.append(f"process {' '.join(words)[:200]}")
     return found
 
 
-def _end_sandboxes() -> list[str]:
+def _end_sandboxes(folders: list[Path]) -> list[str]:
     found = []
-    for state in _state_folders():
+    for state in _state_folders(folders):
         for root in cgroup_roots(state):
             pids = {pid for tasks in root.rglob("cgroup.procs") for pid in _lines(tasks)}
             for pid in pids:
@@ -95,31 +97,33 @@ def _end_sandboxes() -> list[str]:
     return found
 
 
-def _unmount() -> list[str]:
+def _unmount(folders: list[Path]) -> list[str]:
     found = []
     for line in reversed(_lines(Path("/proc/self/mountinfo"))):
         target = line.split(" ")[4]
-        if _is_ours(target):
+        if _is_below(target, folders):
             found.append(f"mount {target}")
             subprocess.run(["umount", "-l", "-d", target], check=False)
     return found
 
 
-def _detach() -> list[str]:
+def _detach(folders: list[Path]) -> list[str]:
     found = []
     deadline = time.monotonic() + 5
-    while ours := [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if _is_ours_in(path)]:
-        found += [f"loop {path.parts[3]}" for path in ours if time.monotonic() > deadline]
-        for path in ours:
-            subprocess.run(["losetup", "-d", f"/dev/{path.parts[3]}"], check=False, capture_output=True)
+    while ours := [
+        loop for loop in Path("/sys/block").glob("loop*/loop/backing_file") if _lies_in(loop, folders)
+    ]:
+        found += [f"loop {loop.parts[3]}" for loop in ours if time.monotonic() > deadline]
+        for loop in ours:
+            subprocess.run(["losetup", "-d", f"/dev/{loop.parts[3]}"], check=False, capture_output=True)
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
     return found
 
 
-def _is_ours_in(backing: Path) -> bool:
-    return any(_is_ours(line.removesuffix(" (deleted)")) for line in _lines(backing))
+def _lies_in(backing: Path, folders: list[Path]) -> bool:
+    return any(_is_below(line.removesuffix(" (deleted)"), folders) for line in _lines(backing))
 
 
 def _lines(path: Path) -> list[str]:
@@ -129,11 +133,11 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _state_folders() -> list[Path]:
+def _state_folders(folders: list[Path]) -> list[Path]:
     """Those of platforms, which lie at most two folders below what a test was given."""
     return [
         pool.parent
-        for folder in _own
+        for folder in folders
         for depth in ("pool", "*/pool", "*/*/pool")
         for pool in folder.glob(depth)
     ]
