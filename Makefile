@@ -17,7 +17,7 @@ LANGUAGES ?=
 TIERS ?= shells
 # Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
-# Of `make test`: nearly half of its time is waiting, for walls, chains and servers.
+# Of `make test`: with a third worker two cores are still idle a third of the time, waiting for walls, chains and servers.
 GATE_WORKERS ?= $(shell echo $$(($(WORKERS) < 4 ? $(WORKERS) + 1 : $(WORKERS))))
 # Rooms whose tests mostly need nothing but Python; `--unit` leaves out the rest of them.
 UNIT = $(addprefix tests/,kernel store observe money identity accounts payments sandboxes work sdk \
