@@ -17,7 +17,7 @@ LANGUAGES ?=
 TIERS ?= shells
 # Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
-# Of `make test`: with a third worker two cores are still idle a third of the time, waiting for walls, chains and servers.
+# Of `make test` and `make test-unit`: with a third worker two cores are still idle a third of the time, waiting for walls, chains and servers.
 GATE_WORKERS ?= $(shell echo $$(($(WORKERS) < 4 ? $(WORKERS) + 1 : $(WORKERS))))
 # Rooms whose tests mostly need nothing but Python; `--unit` leaves out the rest of them.
 UNIT = $(addprefix tests/,kernel store observe money identity accounts payments sandboxes work sdk \
@@ -43,8 +43,9 @@ setup: system venv guest image ## Everything needed to run; the CLI is then at .
 run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
+# No test of this ring needs schemathesis, whose plugin takes a second of every test process to load.
 test-unit: dev ## Without root or another program, in less than a minute: the ring to live in
-	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -m "not slow and not long and not alone" -n $(WORKERS) -q $(PYTEST_ARGS)
+	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -p no:schemathesis -m "not slow and not long and not alone" -n $(GATE_WORKERS) -q $(PYTEST_ARGS)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
 	$(call need-disk,12)
@@ -96,6 +97,9 @@ site: dev ## The documents as a site that can be searched, in build/site; a brok
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "build/site/index.html"
 
+release: dev guest ## Wheel, sdist, bill of materials, checksums, signed: dist/release (KEY=~/.ssh/release; see CONTRIBUTING.md)
+	@scripts/release "$(KEY)"
+
 sbom: dev ## What a platform is made of, as CycloneDX JSON in build/sbom.json, from requirements.lock
 	@mkdir -p build
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
@@ -108,7 +112,7 @@ clean: ## Remove what was built here; images and state stay
 
 # Tests find the base image where a platform keeps it by default; they make their own state elsewhere.
 test-setup: override STATE_DIR := /var/lib/sandboxer
-test-setup: test-system dev guest image
+test-setup: test-system dev guest image image-builder
 
 system:
 	@scripts/system-packages run
@@ -128,6 +132,9 @@ guest:
 image: guest
 	@[ -f $(IMAGE) ] || scripts/build-image base $(STATE_DIR)
 
+image-builder: image
+	@[ -f $(STATE_DIR)/images/builder/image.json ] || scripts/build-image builder $(STATE_DIR)
+
 # Six gigabytes and half an hour: only when it is asked for.
 image-languages: override STATE_DIR := /var/lib/sandboxer
 image-languages: image
@@ -138,4 +145,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers check freeze bench generate wheel docs site sbom clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest image image-builder image-languages

@@ -37,10 +37,13 @@ class Reply:
 class Wire:
     """One connection."""
 
-    def __init__(self, host: str, port: int, key: Credentials, *, timeout_s: float = 120.0) -> None:
+    def __init__(
+        self, host: str, port: int, key: Credentials, *, timeout_s: float = 120.0, address: str = ""
+    ) -> None:
+        """`address`: one of this machine's that it comes from; whichever the kernel takes if empty."""
         self._key = key
         self._host = f"{host}:{port}"
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket = socket.create_connection((host, port), timeout=timeout_s, source_address=(address, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
 

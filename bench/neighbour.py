@@ -17,9 +17,13 @@ from bench.scenarios.life import ECHO, timed
 from sandboxer.sdk.credentials import Credentials
 
 NICENESS = -19
+# Not the abuser's: what is counted by address is counted for each of them.
+ADDRESS = "127.0.0.2"
 
 
-def stretch(wire: Wire, target: str, seconds: float, least: int) -> dict[str, list[float]]:
+def stretch(
+    wire: Wire, target: str, seconds: float, least: int, pause_s: float = 0.0
+) -> dict[str, list[float]]:
     """Milliseconds of each `exec` and of a look at the sandbox after it; at least so long and so many."""
     execs: list[float] = []
     looks: list[float] = []
@@ -27,6 +31,7 @@ def stretch(wire: Wire, target: str, seconds: float, least: int) -> dict[str, li
     while len(execs) < least or time.monotonic() < ends:
         execs.append(timed(lambda: wire.ask("POST", f"{target}/exec", ECHO).json())[0])
         looks.append(timed(lambda: wire.ask("GET", target).json())[0])
+        time.sleep(pause_s)
     return {"execs": execs, "looks": looks}
 
 
@@ -38,14 +43,14 @@ def main() -> None:
         autogroup.write_text(str(NICENESS))
     request = json.loads(sys.stdin.readline())
     key = Credentials(request["public_key"], request["secret_key"], f"http://127.0.0.1:{request['port']}")
-    wire = Wire("127.0.0.1", request["port"], key)
+    wire = Wire("127.0.0.1", request["port"], key, address=ADDRESS)
     target = f"/v1/sandboxes/{wire.ask('POST', '/v1/sandboxes', {}).json()['id']}"
-    stretch(wire, target, 0.0, 50)
+    stretch(wire, target, 0.0, request.get("warm_up", 50))
     print("ready", flush=True)
     for line in sys.stdin:
         # A server may end a connection on which nothing was asked while the abuser prepared itself.
         wire.close()
-        wire = Wire("127.0.0.1", request["port"], key)
+        wire = Wire("127.0.0.1", request["port"], key, address=ADDRESS)
         stretch(wire, target, 0.0, 5)
         print(json.dumps(stretch(wire, target, **json.loads(line))), flush=True)
 

@@ -28,7 +28,7 @@ from tests.support.rings import is_unit, unreviewed
 from tests.support.schemas import PostgresDatabases, copied_schema
 from tests.support.side_by_side import ByRoom, in_order
 from tests.support.statements import shared_statements
-from tests.support.trust import shared_trust
+from tests.support.trust import shared_derivations, shared_trust
 
 _skipped: list[tuple[str, str]] = []
 
@@ -140,7 +140,7 @@ def postgres_databases(postgres_url: str) -> Iterator[PostgresDatabases]:
 @pytest.fixture(scope="session", autouse=True)
 def _made_once() -> Iterator[None]:
     """What every platform of every test would make anew, and always the same."""
-    with copied_schema(), shared_trust(), shared_statements():
+    with copied_schema(), shared_trust(), shared_statements(), shared_derivations():
         yield
 
 

@@ -70,17 +70,27 @@ static void copy_subvolume(const char *path, const char *source) {
     CHECK(rmdir(folder));
 }
 
+/* The group of all disks; the platform makes it where it can limit them together. */
+#define ALL_DISKS ((1ULL << 48) | 1)
+
+/* Through the folder that the disk is in: what asks for a change is charged with it, and a full disk has nothing
+ * left for that. */
 static void limit_subvolume(const char *path, const char *bytes) {
     struct btrfs_ioctl_ino_lookup_args lookup = {.objectid = BTRFS_FIRST_FREE_OBJECTID};
+    const char *name;
+    int parent = open_parent(path, &name);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK(fd);
     CHECK(ioctl(fd, BTRFS_IOC_INO_LOOKUP, &lookup));
+    close(fd);
     struct btrfs_ioctl_qgroup_limit_args args = {
         .qgroupid = lookup.treeid,
         .lim = {.flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = strtoull(bytes, NULL, 10)},
     };
-    CHECK(ioctl(fd, BTRFS_IOC_QGROUP_LIMIT, &args));
-    close(fd);
+    CHECK(ioctl(parent, BTRFS_IOC_QGROUP_LIMIT, &args));
+    struct btrfs_ioctl_qgroup_assign_args all = {.assign = 1, .src = lookup.treeid, .dst = ALL_DISKS};
+    if (ioctl(parent, BTRFS_IOC_QGROUP_ASSIGN, &all) < 0 && errno != EEXIST && errno != ENOENT) CHECK(-1);
+    close(parent);
 }
 
 /* Replaces a file of a disk that was a tenant's before, or only removes it (no value). What follows `/./` in the

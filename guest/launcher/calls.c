@@ -116,3 +116,11 @@ const unsigned refused_calls[] = {
 #endif
 };
 const size_t refused_count = sizeof refused_calls / sizeof *refused_calls;
+
+/* Builders of images (decision 0033). Inside a user namespace of its own such a program is root over its own mounts;
+ * all that the launcher mounted is locked there. No new file system, no network namespace, no setns. */
+const struct call nested_calls[] = {
+    {__NR_clone, CHECK_NESTED_CLONE}, {__NR_unshare, CHECK_NESTED_CLONE}, {__NR_mount, CHECK_NESTED_MOUNT},
+    ALLOW(umount2), ALLOW(sethostname),
+};
+const size_t nested_count = sizeof nested_calls / sizeof *nested_calls;

@@ -9,6 +9,7 @@
 enum check {
     CHECK_NONE, CHECK_CLONE, CHECK_SOCKET, CHECK_SOCKETPAIR, CHECK_SETSOCKOPT, CHECK_IOCTL, CHECK_FCNTL, CHECK_PRCTL,
     CHECK_PERSONALITY, CHECK_MADVISE, CHECK_SETRLIMIT, CHECK_PRLIMIT, CHECK_SETXATTR,
+    CHECK_NESTED_CLONE, CHECK_NESTED_MOUNT,
 };
 
 struct call { unsigned number; enum check check; };
@@ -17,6 +18,9 @@ extern const struct call allowed_calls[];
 extern const size_t allowed_count;
 extern const unsigned refused_calls[];
 extern const size_t refused_count;
+/* What a sandbox that nests may do beyond the others: namespaces of its own, and views of its own files. */
+extern const struct call nested_calls[];
+extern const size_t nested_count;
 
 /* Beyond every number in the tables. */
 enum { CALLS_END = 512 };

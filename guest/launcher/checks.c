@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,6 +28,29 @@ static void check_clone(void) {
     answer_if_any_bit(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID
                       | CLONE_NEWNET, REFUSE(EPERM));
     answer(SECCOMP_RET_ALLOW);
+}
+
+/* Namespaces of users, mounts, names, messages and processes. A network namespace of its own would open the kernel's
+ * packet filters and tunnels to whoever is root in it. */
+static void check_nested_clone(void) {
+    load_argument(0);
+    answer_if_any_bit(CLONE_NEWCGROUP | CLONE_NEWNET, REFUSE(EPERM));
+    answer(SECCOMP_RET_ALLOW);
+}
+
+/* Only what is there already, at another place or with other flags: no file system's parser is reached. The kernel drops
+ * the upper half of the flags where it is the mark of old programs, whose bits would look like propagation here. */
+static void check_nested_mount(void) {
+    load_argument(3);
+    keep_bits(MS_MGC_MSK);
+    size_t marked = begin_if(MS_MGC_VAL);
+    load_argument(3);
+    answer_if_any_bit(MS_BIND | MS_REMOUNT, SECCOMP_RET_ALLOW);
+    answer(REFUSE(EPERM));
+    end_if(marked);
+    load_argument(3);
+    answer_if_any_bit(MS_BIND | MS_REMOUNT | MS_PRIVATE | MS_SLAVE | MS_UNBINDABLE, SECCOMP_RET_ALLOW);
+    answer(REFUSE(EPERM));
 }
 
 /* AF_VSOCK, for one, leaves an empty network namespace. Within the families, only protocols that ordinary programs
@@ -184,6 +208,7 @@ void emit_check(enum check check) {
         [CHECK_SETSOCKOPT] = check_setsockopt, [CHECK_IOCTL] = check_ioctl, [CHECK_FCNTL] = check_fcntl,
         [CHECK_PRCTL] = check_prctl, [CHECK_PERSONALITY] = check_personality, [CHECK_MADVISE] = check_madvise,
         [CHECK_SETRLIMIT] = check_setrlimit, [CHECK_PRLIMIT] = check_prlimit, [CHECK_SETXATTR] = check_setxattr,
+        [CHECK_NESTED_CLONE] = check_nested_clone, [CHECK_NESTED_MOUNT] = check_nested_mount,
     };
     checks[check]();
 }

@@ -51,6 +51,7 @@ struct order {
     const char *boot_id;
     uint32_t base, count; /* the sandbox's uid range */
     uint64_t capabilities;
+    bool nests;           /* programs in it may make namespaces of their own */
     unsigned long shm_bytes;
     unsigned ptys;
     unsigned long sigpending;
@@ -70,7 +71,7 @@ struct stage {
     int orders;      /* the server's end of life is an EOF here */
     int mounts;      /* the clean mount namespace */
     bool time;       /* whether this kernel has time namespaces */
-    struct sock_fprog filter;
+    struct sock_fprog filters[2]; /* of a sandbox, and of one that nests */
 };
 
 /* What the first process keeps by intention, by the numbers it has in the worker. */
@@ -115,7 +116,7 @@ void write_file(const char *path, const char *value);
 int stage_make(const char *supervisor);
 
 /* seccomp.c */
-bool filter_make(struct sock_fprog *program);
+bool filter_make(struct sock_fprog *program, bool nests);
 
 /* devices.c: /dev, and in it what covers entries of /proc */
 #define COVER_FILE "/dev/.sandboxer/file"

@@ -63,7 +63,8 @@ static struct stage prepare(char **argv) {
     /* Sockets made for sandboxes must not belong to the host's network. */
     if (unshare(CLONE_NEWNET)) perror("launcher: network namespace"), exit(1);
     stage.time = !access("/proc/self/ns/time", F_OK);
-    if (!filter_make(&stage.filter)) fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
+    if (!filter_make(&stage.filters[false], false) || !filter_make(&stage.filters[true], true))
+        fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
     stage.mounts = stage_make(argv[2]);
     if (stage.mounts < 0) fprintf(stderr, "launcher: stage\n"), exit(1);
     fcntl(stage.orders, F_SETFD, FD_CLOEXEC);

@@ -24,7 +24,7 @@ enum { NOT_THERE = SECCOMP_RET_ERRNO | ENOSYS };
 struct verdict { uint32_t answer; enum check check; };
 struct run { unsigned first; struct verdict verdict; };
 
-static struct sock_filter code[BPF_MAXINSNS];
+static struct sock_filter programs[2][BPF_MAXINSNS], *code;
 static size_t length;
 static bool failed;
 
@@ -68,11 +68,16 @@ void end_if(size_t begun) {
     code[begun].jf = (uint8_t)skipped;
 }
 
-static void judge(struct verdict *verdicts) {
+static void allow(struct verdict *verdicts, const struct call *calls, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        verdicts[calls[i].number] = (struct verdict){SECCOMP_RET_ALLOW, calls[i].check};
+}
+
+static void judge(struct verdict *verdicts, bool nests) {
     for (size_t i = 0; i < CALLS_END; i++) verdicts[i] = (struct verdict){.answer = NOT_THERE};
     for (size_t i = 0; i < refused_count; i++) verdicts[refused_calls[i]].answer = SECCOMP_RET_ERRNO | EPERM;
-    for (size_t i = 0; i < allowed_count; i++)
-        verdicts[allowed_calls[i].number] = (struct verdict){SECCOMP_RET_ALLOW, allowed_calls[i].check};
+    allow(verdicts, allowed_calls, allowed_count);
+    if (nests) allow(verdicts, nested_calls, nested_count);
 }
 
 static size_t find_runs(const struct verdict *verdicts, struct run *runs) {
@@ -98,11 +103,13 @@ static void emit_tree(const struct run *runs, size_t count) {
     emit_tree(runs + count / 2, count - count / 2);
 }
 
-/* The program, kept in memory for every sandbox to come. */
-bool filter_make(struct sock_fprog *program) {
+/* The program, kept in memory for every sandbox to come that nests, or does not. */
+bool filter_make(struct sock_fprog *program, bool nests) {
     struct verdict verdicts[CALLS_END];
     struct run runs[CALLS_END];
-    judge(verdicts);
+    code = programs[nests];
+    length = 0;
+    judge(verdicts, nests);
     load(offsetof(struct seccomp_data, arch));
     emit(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCHITECTURE);
     answer(SECCOMP_RET_KILL_PROCESS);

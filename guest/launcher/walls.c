@@ -163,7 +163,7 @@ _Noreturn void first_process(const struct order *order, const struct stage *stag
     drop_capabilities(order, kept);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
     /* Last: everything above is among what it refuses. */
-    if (!filter_with_questions(&stage->filter, kept)) argv[2] = NULL;
+    if (!filter_with_questions(&stage->filters[order->nests], kept)) argv[2] = NULL;
     /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
     syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);
     complain(kept->sync, "supervisor");

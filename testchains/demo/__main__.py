@@ -152,7 +152,7 @@ def _wait(shop: Shop, folder: Path, terminal: Terminal) -> None:
     console.print(
         f"\n[bold green]●[/] kept: the platform serves at [bold]{shop.url}[/] [dim](Ctrl-C ends all)[/]"
     )
-    console.print(f"  [dim]try:[/] sandboxer invoices list --state-dir {shop.state_dir} --url {shop.url}")
+    console.print(f"  [dim]try:[/] sandboxer invoice list --state-dir {shop.state_dir} --url {shop.url}")
     console.print(f"  [dim]log:[/] {folder / 'up.log'}")
     signal.pause()
 

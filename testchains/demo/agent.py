@@ -16,7 +16,7 @@ from x402.http.utils import decode_payment_required_header, decode_payment_respo
 from x402.schemas import PaymentRequired
 
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.payments.assets import as_text
+from sandboxer.payments.rates import as_text
 from sandboxer.payments.wallet.agent import AgentWallet
 from sandboxer.payments.wallet.spenders import Seed
 from sandboxer.payments.wallet.x402 import X402Payer

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
+from sandboxer.payments.rates import ASSETS, Asset
 from sandboxer.payments.wallet.agent import AgentWallet, open_payer
 from sandboxer.payments.wallet.spenders import Seed
 from sandboxer.payments.wallet.x402 import Token

@@ -113,18 +113,18 @@ class Simnet:
             return False
 
 
-def installed() -> Path:
+def installed(folder: Path = FOLDER, what: str = "stacks") -> Path:
     """A folder with our node files and their pinned modules; made once, shared by all runs."""
-    ours = sorted(path for path in FOLDER.rglob("*") if path.is_file() and "node_modules" not in path.parts)
+    ours = sorted(path for path in folder.rglob("*") if path.is_file() and "node_modules" not in path.parts)
     name = hashlib.sha256(b"".join(path.read_bytes() for path in ours)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sandboxer-testchains"
     cache.mkdir(parents=True, exist_ok=True)
-    home = cache / f"stacks-{name}"
-    with (cache / "stacks.lock").open("w") as lock:
+    home = cache / f"{what}-{name}"
+    with (cache / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "complete").exists():
             shutil.rmtree(home, ignore_errors=True)
-            shutil.copytree(FOLDER, home, ignore=shutil.ignore_patterns("node_modules"))
+            shutil.copytree(folder, home, ignore=shutil.ignore_patterns("node_modules"))
             quiet = ("--no-fund", "--no-audit", "--ignore-scripts", "--loglevel=error")
             subprocess.run(["npm", "ci", *quiet], cwd=home, check=True, stdout=subprocess.DEVNULL)
             (home / "complete").touch()

@@ -7,15 +7,18 @@ import json
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.stacks.clarity import malformed
 from sandboxer.payments.stacks.transactions import (
     StacksKey,
     Transaction,
+    digest_to_sign,
     parse_hex,
-    sign_sponsor,
+    sign_digest,
+    verify_condition,
     verify_origin,
     write_transaction,
 )
@@ -23,6 +26,7 @@ from sandboxer.payments.stacks.transfers import STX, read_transfer
 from testchains.stacks.simnet import ASSETS, NETWORK, Simnet
 
 FEE = 400
+SPONSOR_FLAG = b"\x05"
 REMEMBERED_S = 300
 HELD_S = 900
 Answer = tuple[int, dict[str, Any]]
@@ -258,3 +262,18 @@ def _identifier(body: dict[str, Any]) -> str | None:
     extensions = (body.get("paymentPayload") or {}).get("extensions") or {}
     info = (extensions.get("payment-identifier") or {}).get("info") or {}
     return info.get("id")
+
+
+def sign_sponsor(transaction: Transaction, key: StacksKey, *, nonce: int, fee: int) -> Transaction:
+    """The origin's signature is checked first: nobody sponsors what nobody signed."""
+    if transaction.sponsor is None:
+        raise malformed("it was not made to be sponsored", "not_sponsored")
+    sponsor = key.condition(nonce=nonce, fee=fee)
+    digest = digest_to_sign(verify_origin(transaction), SPONSOR_FLAG, sponsor)
+    return replace(transaction, sponsor=replace(sponsor, signature=sign_digest(key, digest)))
+
+
+def verify_sponsor(transaction: Transaction) -> None:
+    if transaction.sponsor is None:
+        raise malformed("it was not made to be sponsored", "not_sponsored")
+    verify_condition(verify_origin(transaction), SPONSOR_FLAG, transaction.sponsor, "sponsor")

@@ -44,6 +44,7 @@ async def edge(real: Served, tmp_path: Path) -> AsyncIterator[Edge]:
     async with proxying(real) as proxied:
         plan = EdgePlan(
             site="localhost",
+            domain=real.platform.settings.proxy_domain,
             api=real.url.removeprefix("http://"),
             ports=f"127.0.0.1:{proxied.port}",
             https_port=port,

@@ -7,8 +7,8 @@ import asyncio
 import httpx
 import pytest
 
+from sandboxer.edges.proxy.answers import GUARD, Origin, fit
 from sandboxer.edges.proxy.host_door import without_token
-from sandboxer.edges.proxy.origins import GUARD, Origin, fit
 from tests.support.access import Proxied
 
 ACTS_ON_ITS_ORIGIN = [

@@ -14,6 +14,8 @@ from sandboxer.sandboxes.repository import SandboxRepository
 from tests.support.access import Proxied
 from tests.support.http.served import eventually
 
+BEARER = "Bearer sk_" + "0" * 52
+
 
 async def test_a_private_port_opens_to_its_link_and_then_to_a_cookie(proxied: Proxied) -> None:
     path = await proxied.website()
@@ -48,6 +50,14 @@ async def test_a_private_port_opens_to_its_link_and_then_to_a_cookie(proxied: Pr
     assert gone.status_code == 204
     assert (await proxied.ask(host, "/page", headers={"cookie": pair})).status_code == 401
     assert (await proxied.served.client.get(f"{path}/previews")).json() == {"previews": []}
+
+
+async def test_a_link_ends_with_its_sandbox(proxied: Proxied) -> None:
+    mine = await proxied.website()
+    head = {"x-sandboxer-preview": str((await proxied.preview(mine))["token"])}
+    assert (await proxied.ask(proxied.host(mine), headers=head)).status_code == 200
+    await proxied.served.client.delete(mine)
+    assert (await proxied.ask(proxied.host(mine), headers=head)).status_code in (401, 404)
 
 
 async def test_a_token_opens_its_own_port_only(proxied: Proxied) -> None:
@@ -86,14 +96,27 @@ async def test_by_name_what_names_a_caller_to_the_platform_does_not_reach_the_pr
     for given in (
         {"authorization": "Bearer sbx-pk-" + "0" * 26, **signature},
         {"authorization": "Bearer v4.local.sealed"},
+        {"authorization": BEARER},
         {"sign-in-with-x": "e30="},
     ):
         answer = (await proxied.ask(proxied.host(path), headers={**link, **given})).json()
         assert not set(given) & {name.lower() for name, _ in answer["headers"]}
     # A program's own headers are the program's.
-    own = {"authorization": "Bearer of-its-own", **signature}
-    answer = (await proxied.ask(proxied.host(path), headers={**link, **own})).json()
-    assert set(own) <= {name.lower() for name, _ in answer["headers"]}
+    for word in ("of-its-own", "sk_live_of_its_own", BEARER.removeprefix("Bearer ") + "0"):
+        own = {"authorization": f"Bearer {word}", **signature}
+        answer = (await proxied.ask(proxied.host(path), headers={**link, **own})).json()
+        assert set(own) <= {name.lower() for name, _ in answer["headers"]}
+
+
+async def test_by_path_a_bearer_token_does_not_reach_a_program_that_may_be_anybodys(proxied: Proxied) -> None:
+    path = await proxied.website()
+    token = str((await proxied.preview(path))["token"])
+    by_link = {"x-sandboxer-preview": token, "authorization": BEARER}
+    answer = await proxied.served.client.http.get(f"{path}/ports/3000/", headers=by_link)
+    assert "authorization" not in {name.lower() for name, _ in answer.json()["headers"]}
+    await proxied.preview(path, public=True)
+    answer = await proxied.served.client.http.get(f"{path}/ports/3000/", headers={"authorization": BEARER})
+    assert "authorization" not in {name.lower() for name, _ in answer.json()["headers"]}
 
 
 async def test_by_path_a_port_opens_to_a_signature_and_cannot_act_for_the_platform(proxied: Proxied) -> None:
@@ -152,7 +175,7 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
     made = await proxied.preview(path, public=True)
     dozing = await proxied.preview(path, wakes=False)
     host = proxied.host(path)
-    repository = proxied.served.platform.sandboxes.dependencies.repository
+    repository = proxied.served.platform.sandboxes.repository
     assert (await proxied.ask(host)).status_code == 200
     for verb in ("freeze", "stop"):
         assert (await proxied.served.client.post(f"{path}/{verb}")).status_code == 200

@@ -91,7 +91,7 @@ async def test_an_open_request_is_work_and_its_bytes_are_counted(proxied: Proxie
     path = await proxied.website()
     await proxied.preview(path, public=True)
     sandbox_id = path.rsplit("/", 1)[1]
-    activity = proxied.served.platform.sandboxes.dependencies.activity
+    activity = proxied.served.platform.sandboxes.activity
     async with asyncio.TaskGroup() as group:
         slow = group.create_task(proxied.ask(proxied.host(path), "/slow"))
         await eventually(lambda: activity.pulse(sandbox_id).open_lines > 0)

@@ -148,7 +148,7 @@ async def test_half_a_file_does_not_replace_a_whole_one(gated: Gated) -> None:
     await sh(gated.served, path, "echo whole > /root/file")
     (gated.folder / "long").write_bytes(bytes(60_000_000))
     words = ["scp", "-l", "8000", *gated.options(key, "-P"), "long", f"{user}@127.0.0.1:/root/file"]
-    pulse = gated.served.platform.sandboxes.dependencies.activity.pulse(user)
+    pulse = gated.served.platform.sandboxes.activity.pulse(user)
     client = await asyncio.create_subprocess_exec(*words, cwd=gated.folder)
     # The line by which it is written is open as long as that lasts.
     await eventually(lambda: pulse.open_lines > 0, seconds=20)

@@ -21,7 +21,7 @@ from asyncssh.packet import Boolean, String, UInt32
 from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
 from sandboxer.edges.ssh.dependencies import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, RateLimit
-from sandboxer.edges.ssh.door import Door
+from sandboxer.edges.ssh.gateway import Door
 from sandboxer.edges.ssh.sftp import MAX_OPEN
 from sandboxer.edges.ssh.uploads import MAX_PIECES
 from tests.support.http.real import why_not
@@ -333,7 +333,7 @@ async def test_a_forward_ends_with_its_client_whoever_is_inside(
     """Else it would count as work for ever: its sandbox would never idle, and be paid for."""
     path, key = await narrow.served.sandbox(), narrow.new_key()
     await narrow.add(key)
-    pulse = narrow.served.platform.sandboxes.dependencies.activity.pulse(path.rsplit("/", 1)[1])
+    pulse = narrow.served.platform.sandboxes.activity.pulse(path.rsplit("/", 1)[1])
     async with inside(narrow, path, key) as conn:
         started = await narrow.served.client.post(f"{path}/processes", {"argv": ["python3", "-c", _DEAF]})
         assert started.status_code == 201, started.text
@@ -374,7 +374,7 @@ async def test_a_forward_ends_with_its_client_whoever_is_inside(
 async def test_a_command_is_hung_up_on_when_its_client_leaves(narrow: Gated) -> None:
     path, key = await narrow.served.sandbox(), narrow.new_key()
     await narrow.add(key)
-    pulse = narrow.served.platform.sandboxes.dependencies.activity.pulse(path.rsplit("/", 1)[1])
+    pulse = narrow.served.platform.sandboxes.activity.pulse(path.rsplit("/", 1)[1])
     async with inside(narrow, path, key) as conn:
         started = await conn.create_process("echo up; exec sleep 100000")
         assert await started.stdout.readline() == "up\n"

@@ -177,3 +177,20 @@ async def test_the_command_line_knows_the_host_and_writes_what_editors_read(gate
     forged = await run("ssh", "-F", "written", "-o", "BatchMode=yes", "web", "true", folder=gated.folder)
     assert forged.code == 255
     assert "HOST IDENTIFICATION HAS CHANGED" in forged.err
+
+
+async def test_words_after_the_id_reach_the_program_as_they_are(gated: Gated) -> None:
+    path = await gated.served.sandbox(name="by ssh")
+    where = ("--url", gated.served.url, "--state-dir", str(gated.served.state_dir))
+
+    async def ssh(word: str, *words: str) -> Said:
+        return await run(
+            sys.executable, "-m", "sandboxer.edges.cli.main", "ssh", *where, word, "--", *words,
+            folder=gated.folder,
+        )  # fmt: skip
+
+    for word in (path.rsplit("/", 1)[1], "by ssh"):
+        assert (await ssh(word, "sh", "-c", "exit 9")).code == 9
+    assert (await ssh("by ssh", "printf", "%s|", "a  b", "*", "$HOME", "it's")).out == b"a  b|*|$HOME|it's|"
+    # One word is text for the shell inside, as with ssh itself.
+    assert (await ssh("by ssh", "echo a b | wc -w")).out.strip() == b"2"

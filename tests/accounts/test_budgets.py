@@ -13,9 +13,8 @@ from sandboxer.accounts.revocation import finish, revoke
 from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money.buckets import settle_account, spend
-from sandboxer.money.holds import begin_charge, hold_slice
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance, open_account, post_transfer
-from sandboxer.money.metering import close_meter
+from sandboxer.money.metering import begin_charge, close_meter, hold_slice
 from sandboxer.money.records import bucket_id, debt_id, frozen_id, unconfirmed_id
 from sandboxer.money.transfers import AccountKind, Phase, Transfer, may_leave_budget
 from sandboxer.money.verification import verify

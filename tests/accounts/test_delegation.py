@@ -30,9 +30,8 @@ from sandboxer.accounts.revocation import (
 from sandboxer.identity.keys import keys
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, NotFound
 from sandboxer.money.buckets import credit, load_bucket, settle_account
-from sandboxer.money.holds import hold_slice
 from sandboxer.money.ledger import LOSS, balance
-from sandboxer.money.metering import charge_once, close_meter, open_meter
+from sandboxer.money.metering import charge_once, close_meter, hold_slice, open_meter
 from sandboxer.money.policy import Standing, Use
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events

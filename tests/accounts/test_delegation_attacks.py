@@ -15,9 +15,8 @@ from sandboxer.accounts import records
 from sandboxer.accounts.authority import ALL_SCOPES, demand, demand_active, load_authority, parse_scopes
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import MAX_CHILDREN, MAX_NODES, Allowance, Cut, attenuate, cut, load_key
-from sandboxer.accounts.records import Change, Kind
+from sandboxer.accounts.records import Change, Kind, accounts, delegated_keys
 from sandboxer.accounts.revocation import ENDING, finish, revoke
-from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.kernel.errors import (
     Conflict,
     Forbidden,

@@ -31,9 +31,8 @@ from sandboxer.accounts.revocation import expire_due, finish, revoke
 from sandboxer.accounts.sums import GIVEN, RETURNED
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, Refused
 from sandboxer.money.buckets import credit, settle_account
-from sandboxer.money.holds import begin_charge, hold_slice, release
 from sandboxer.money.ledger import from_row
-from sandboxer.money.metering import close_meter
+from sandboxer.money.metering import begin_charge, close_meter, hold_slice, release
 from sandboxer.money.records import bucket_id
 from sandboxer.money.tables import ledger_transfers
 from sandboxer.money.transfers import Phase

@@ -10,8 +10,7 @@ from sandboxer.accounts import records
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.records import TRANSITIONS, Change, Kind, Status
 from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
-from sandboxer.money.holds import hold_slice, release
-from sandboxer.money.metering import close_meter, open_meter
+from sandboxer.money.metering import close_meter, hold_slice, open_meter, release
 from sandboxer.money.policy import Use
 from sandboxer.observe.events import events
 from tests.support.accounts import NOW, child_of, later, rich

@@ -14,8 +14,7 @@ from sandboxer.accounts.storage import StoragePolicy, demand_funds, deposit_for,
 from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import sats_for
-from sandboxer.money.holds import set_policy
-from sandboxer.money.metering import change_rate, open_meter
+from sandboxer.money.metering import change_rate, open_meter, set_policy
 from sandboxer.money.policy import GracePolicy, Use
 from tests.support.accounts import NOW, rich
 

@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/sandboxer"
-PACKAGES = ("work", "artifacts", "access", "edges/http", "edges/ssh", "edges/proxy", "edges/front")
+PACKAGES = (
+    "work",
+    "artifacts",
+    "access",
+    "edges/e2b",
+    "edges/http",
+    "edges/ssh",
+    "edges/proxy",
+    "edges/front",
+)
 PACKAGES += ("backends/supervisor",)
 TO_THE_END = {"read", "getvalue", "read_bytes", "readall", "body", "aread"}
 
@@ -23,10 +32,12 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("work/services/logs.py", "ServiceLog.__init__"): "a log is cut at its own bound",
     ("work/services/logs.py", "ServiceLog.write_all"): "one batch of the pump, 64 KiB",
     ("work/services/logs.py", "ServiceLog._raw"): "a log is cut at its own bound",
+    ("work/services/logs.py", "ServiceLog.batch"): "a log is cut at its own bound",
     ("work/sessions/cells.py", "Cell.text"): "a copy of what a cell keeps, at most 1 MiB of a stream",
-    ("work/execute/outcome.py", "Tape"): "grown by Recorder.take, which lets the lease grow first",
-    ("work/sessions/frames.py", "Lines.feed"): "one line of a driver, at most 6 MiB; one for each session",
-    ("work/sessions/frames.py", "Lines"): "one line of a driver, at most 6 MiB; one for each session",
+    ("work/execute/run.py", "Tape"): "grown by Recorder.take, which lets the lease grow first",
+    ("work/sessions/cells.py", "Lines.skip"): "empty",
+    ("work/sessions/cells.py", "Lines.feed"): "one line of a driver, at most 6 MiB; held on the shelf",
+    ("work/sessions/cells.py", "Lines"): "one line of a driver, at most 6 MiB; held on the shelf",
     ("work/sessions/drivers/keeper.py", "Keeper.__init__"): INSIDE,
     ("work/sessions/drivers/keeper.py", "Keeper.descendants"): INSIDE,
     ("work/sessions/drivers/keeper.py", "first_order"): INSIDE,
@@ -46,6 +57,11 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("access/egress/proxy/exchange.py", "_switch"): HEAD,
     ("access/egress/proxy/tls.py", "_message"): "a TLS hello, at most 16 KiB",
     ("access/http1/framing.py", "Chunks.feed"): "no more than came by one read of a socket",
+    ("edges/e2b/processes.py", "start"): LEASED,
+    ("edges/e2b/processes.py", "attach"): LEASED,
+    ("edges/e2b/filesystem.py", "watch"): LEASED,
+    ("edges/e2b/sandboxes.py", "_said"): LEASED,
+    ("edges/http/routes/keys.py", "tree_in_pieces"): "a few nodes of a tree of keys",
     ("edges/http/idempotency.py", "_begin"): LEASED,
     ("edges/http/binding.py", "OperationRoute.get_route_handler.serve"): LEASED,
     ("edges/http/binding.py", "OperationRoute._with_large_bodies.serve_large"): LEASED,
@@ -53,7 +69,6 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/http/purchases.py", "request_hash"): LEASED,
     ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
     ("edges/http/routes/accounts.py", "_csv"): "one page of a list",
-    ("edges/http/routes/accounts.py", "_segments_csv"): "one page of a list",
     (
         "edges/ssh/channels.py",
         "Intake.__init__",
@@ -65,8 +80,9 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/proxy/exchange.py", "Exchange._opening"): HEAD,
     ("edges/proxy/exchange.py", "Exchange._switch"): HEAD,
     ("edges/proxy/host_door.py", "without_token"): HEAD,
+    ("edges/proxy/host_door.py", "_hide_credentials"): HEAD,
     ("edges/proxy/host_door.py", "_other_cookies"): HEAD,
-    ("edges/proxy/origins.py", "_cookie"): HEAD,
+    ("edges/proxy/answers.py", "_cookie"): HEAD,
     ("edges/proxy/doors.py", "Peer.forwarded"): HEAD,
     ("edges/proxy/upstream.py", "_bridge.outwards"): "one piece of a stream",
     ("backends/supervisor/client.py", "run_request"): "checked against the largest frame",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPLANATION = ROOT / "docs" / "explanation"
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 NAMED_DOCUMENT = re.compile(r"\b(docs/[\w./-]*[\w/])")
+PYTHON_BOX = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"`(tests/[\w./-]+)`")
 
 
@@ -42,6 +44,17 @@ def test_every_link_within_the_documents_leads_somewhere() -> None:
     assert not broken
 
 
+def test_every_example_in_python_is_python() -> None:
+    broken = []
+    for path in documents():
+        for box in PYTHON_BOX.findall(path.read_text()):
+            try:
+                compile(box, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+            except SyntaxError as error:
+                broken.append(f"{path.relative_to(ROOT)}: {error}: {box[:60]}")
+    assert not broken
+
+
 def test_every_page_is_reached_from_the_first_one() -> None:
     reached, waiting = set(), [ROOT / "docs" / "README.md"]
     while waiting:
@@ -52,6 +65,19 @@ def test_every_page_is_reached_from_the_first_one() -> None:
         waiting += [page.parent / target for target in LINK.findall(page.read_text())]
     lonely = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if page not in reached]
     assert not lonely
+
+
+def test_every_class_of_the_client_has_its_place_in_the_reference() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs/reference/python").glob("*.md"))
+    shown = set(re.findall(r"^::: sandboxer\.sdk\.([\w.]+)$", pages, re.MULTILINE))
+    written = {
+        f"sync.{path.stem}.{kind.name}"
+        for path in (ROOT / "src/sandboxer/sdk/sync").glob("*.py")
+        if path.stem not in {"line", "native"}
+        for kind in ast.parse(path.read_text()).body
+        if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_")
+    }
+    assert {name for name in shown if name.startswith("sync.")} == written
 
 
 def test_every_document_that_the_code_names_exists() -> None:

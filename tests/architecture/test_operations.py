@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
-from sandboxer.edges.http.app import BINDINGS
-from sandboxer.wire.operations.declaration import ANY_KEY, NEVER_DELEGATED, InHeader, Json, Relay
+from sandboxer.edges.http.app import BINDINGS, E2B_BINDINGS
+from sandboxer.wire.e2b import ROOT
+from sandboxer.wire.e2b.operations import OPERATIONS as E2B_OPERATIONS
+from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    NEVER_DELEGATED,
+    Access,
+    InHeader,
+    Json,
+    Method,
+    Relay,
+)
 from sandboxer.wire.operations.table import OPERATIONS
 from tests.architecture.reach import has_method, has_verb
 
@@ -22,6 +33,8 @@ NOT_FOR_CLIENTS = {
     "getX402": "where other people's x402 clients look; listGoods says the same",
     "getPricingForAgents": "where agents look that know no client; getPricing says the same",
     "getOpenapi": "read by tools that make clients",
+    "showFrontPage": "read in browsers",
+    "getLlmsText": "read by agents that know no client yet",
     "ready": "asked by load balancers",
     "metrics": "scraped by Prometheus",
 }
@@ -33,6 +46,13 @@ def test_an_operation_has_an_id_and_a_place_of_its_own() -> None:
     assert [id for id, number in Counter(one.id for one in OPERATIONS).items() if number > 1] == []
     places = Counter((one.method, one.path) for one in OPERATIONS)
     assert [place for place, number in places.items() if number > 1] == []
+
+
+def test_an_operation_has_a_method_and_a_path() -> None:
+    """A group reads both from one text, which no type checker looks into."""
+    for one in OPERATIONS:
+        assert one.method in get_args(Method), one.id
+        assert re.fullmatch(r"/|(/[\w.{}-]+)+", one.path), one.id
 
 
 def test_every_operation_is_bound_to_one_handler() -> None:
@@ -87,3 +107,17 @@ def test_nothing_but_the_match_looks_at_a_path() -> None:
         if re.search(r"scope\[.path.\]|re\.compile\(\s*r?f?[\"']/v1", file.read_text())
     }
     assert looking <= LOOK_AT_PATHS, looking
+
+
+def test_the_operations_of_e2bs_clients_are_declared_bound_and_decided_about_too() -> None:
+    """They are in a table of their own, below a path of their own."""
+    assert Counter(one.operation.id for one in E2B_BINDINGS) == Counter(one.id for one in E2B_OPERATIONS)
+    assert {one.id for one in E2B_OPERATIONS}.isdisjoint(one.id for one in OPERATIONS)
+    assert not any(one.path.startswith(ROOT) for one in OPERATIONS)
+    for one in E2B_OPERATIONS:
+        assert one.path.startswith(f"{ROOT}/"), one.id
+        assert one.access in (Access.SIGNED, Access.SANDBOX, Access.TRAFFIC), one.id
+        assert one.needs == ANY_KEY or bool(one.needs.all_of), one.id
+        assert re.findall(r"{(\w+)}", one.path) == list(one.parameters.model_fields), one.id
+        is_audited = one.operator_audit is not None or not one.parameters.model_fields
+        assert is_audited or one.id == "e2bGet", one.id

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.records import State
+from sandboxer.artifacts.records import State as VolumeState
 from sandboxer.artifacts.snapshots import records as snapshots
-from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.artifacts.volumes import records as volumes
-from sandboxer.artifacts.volumes.lifecycle import State as VolumeState
 from sandboxer.backends.contract import Snapshots, Volumes
 from sandboxer.backends.namespaces.holdings import MARK
 from sandboxer.money.tables import ledger_pendings, meter_segments, meters

@@ -20,7 +20,7 @@ from sandboxer.backends.namespaces import NamespacesBackend, open_backend
 from sandboxer.backends.namespaces.kept.copies import Spares
 from sandboxer.backends.namespaces.pool import SPARE, PoolKind
 from sandboxer.kernel.errors import NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from tests.support.real_backend import (
     clear,
     make_order,

@@ -34,6 +34,7 @@ def tree(images_dir: Path, name: str, *, means: bool = False) -> None:
     folder = images_dir / name
     (folder / "rootfs" / "etc").mkdir(parents=True)
     facts = {
+        "name": name.partition("@")[0],
         "digest": f"sha256:{name}",
         "recipe_digest": "sha256:0",
         "built_at": BUILT.isoformat(),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from sandboxer.backends.namespaces.kept.records import Heritage, HeritageFolder
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 
 def test_a_disk_dropped_while_its_size_is_written_down_does_not_come_back(tmp_path: Path) -> None:

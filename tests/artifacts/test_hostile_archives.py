@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from sandboxer.artifacts.images.oci.applying import Applying
+from sandboxer.artifacts.images.oci.applying import Applying, is_packed, unpack_whole
 from sandboxer.artifacts.images.oci.archive import layer_members, understand
-from sandboxer.artifacts.images.oci.packing import is_packed, unpack_whole
 from sandboxer.artifacts.images.oci.tar import MAX_NAMES_BYTES, Work, members
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError, TooLarge

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.artifacts.garbage import SPARED, Kept, Tier, collectable
-from sandboxer.artifacts.images.published.policy import is_visible, refuse_findings
+from sandboxer.artifacts.garbage import Kept, Tier, collectable
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
 from sandboxer.artifacts.images.published.scan import Finding, Scan, is_stripped, kinds_in
-from sandboxer.artifacts.snapshots.lifecycle import OVER, State
+from sandboxer.artifacts.policy import is_visible, refuse_findings
+from sandboxer.artifacts.reconciler import SPARED
+from sandboxer.artifacts.records import OVER, State
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict
 from tests.support.archives import IMAGE, NOW

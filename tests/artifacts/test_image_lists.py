@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.artifacts.images.published.contents import Lists
-from sandboxer.artifacts.images.published.manifest import Shaping, survey_and_list, verify
+from sandboxer.artifacts.images.published.manifest import Lists, Shaping, survey_and_list, verify
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.backends.contract import KeptLayers
 from sandboxer.kernel.errors import Conflict

@@ -62,5 +62,5 @@ async def test_a_service_is_published_three_ways_and_started_again_from_what_it_
     served_again = (await real.client.post("/v1/services", again)).json()
     assert served_again["state"] == "running", served_again
     shown = await command(real, "image", "list")
-    assert {one["id"] for one in shown["published"]} >= {by_command["id"], by_sdk.id}
-    assert "base" in [one["name"] for one in shown["base"]]
+    assert {one.get("id") for one in shown["items"]} >= {by_command["id"], by_sdk.id}
+    assert "base" in [one["name"] for one in shown["items"]]

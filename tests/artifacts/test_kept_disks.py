@@ -18,7 +18,7 @@ from sandboxer.backends.namespaces import NamespacesBackend, open_backend
 from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.kernel.errors import Conflict, NoCapacity, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from tests.support.real_backend import (
     clear,
     make_order,
@@ -270,11 +270,14 @@ async def test_copies_that_go_at_the_same_moment_give_back_all_they_were_promise
 
 
 async def test_a_restore_that_would_promise_too_much_is_refused_before_it_touches_anything(
-    backend: NamespacesBackend,
+    backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order, handle = await box(backend, resources=Resources(vcpus=1, memory_mb=128, disk_mb=200, pids=64))
     await sh(backend, handle, "dd if=/dev/zero of=/root/big bs=1M count=100 2>/dev/null; sync")
     disk_id = await kept(backend, handle)
+    settings = backend.dependencies.settings
+    once = replace(settings, overcommit=replace(settings.overcommit, disk=1.0))
+    monkeypatch.setattr(backend.dependencies, "settings", once)
     room = backend.dependencies.host.disk_mb - backend.dependencies.promised.disk_mb
     filler, _ = await box(backend, resources=Resources(vcpus=1, memory_mb=64, disk_mb=room - 20, pids=16))
     with pytest.raises(NoCapacity):

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, create_engine, insert
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.caps import Caps
 from sandboxer.artifacts.charges import read_capped
-from sandboxer.artifacts.images.published.reconciler import by_money
-from sandboxer.artifacts.snapshots.lifecycle import Signal, State
+from sandboxer.artifacts.reconciler import demanded_by_money
+from sandboxer.artifacts.records import Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.artifacts.volumes.use_cases import Wanted as WantedVolume
@@ -30,11 +30,12 @@ from sandboxer.money.policy import Standing, Use
 from sandboxer.money.segments import day_of, spent
 from sandboxer.money.tables import money_policy
 from sandboxer.money.verification import verify
-from sandboxer.sandboxes.charges.caps import Reached
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.terms import Reached
+from sandboxer.sandboxes.use_cases import creation, lifetime, pause
 from sandboxer.store.metadata import metadata
 from sandboxer.wiring import Platform
-from tests.support.charging import RATES, cap, paying, settled
+from tests.support.charging import RATES, cap, fund, go_dry, paying, settled
 from tests.support.clock import ManualClock
 from tests.support.sandboxes import ALICE, OpenPlatform
 
@@ -43,7 +44,7 @@ KEPT = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 1_024_000}
 
 
 async def kept(platform: Platform, backend: Scripted) -> Snapshot:
-    sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+    sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
     backend.boxes[sandbox.id].disk.write("/root/x", b"x")
     return await platform.artifacts.snapshots.take(sandbox.id, Wanted(), ALICE)
 
@@ -85,9 +86,9 @@ async def test_a_snapshot_of_a_stopped_sandbox_is_refused_before_it_is_taken_if_
 ) -> None:
     rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 1024}
     async with paying(open_one, sats=1, rates=rates) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         backend.boxes[sandbox.id].disk.write("/root/x", b"x" * 5 * 2**20)
-        await platform.sandboxes.stop(sandbox.id, ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
         with pytest.raises(InsufficientCredit):
             await platform.artifacts.snapshots.take(sandbox.id, Wanted(), ALICE)
         assert not (await platform.artifacts.snapshots.list(ALICE)).records
@@ -105,6 +106,40 @@ async def test_a_snapshot_and_a_sandbox_share_the_cap_of_their_key(
         while (bucket := await settled(platform)).flow.rate:
             assert asyncio.get_running_loop().time() < deadline
         assert bucket.posted == 9900
+
+
+async def test_what_was_kept_while_nothing_was_charged_pays_from_the_start_that_charges(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    """Nothing ever happens to what is only kept: it was kept for nothing, for ever."""
+    async with open_one(charging=False) as platform:
+        snapshot = await kept(platform, backend)
+        await platform.artifacts.volumes.create(WantedVolume(name="disk", size_mb=16), ALICE)
+        await lifetime.destroy(platform.sandboxes, snapshot.sandbox_id, ALICE)
+        await fund(platform, 1000, id="before")
+        clock.advance(timedelta(days=1))
+    # Neither is the time owed in which nothing was charged again.
+    for left in (830, 660):
+        async with paying(open_one, rates=KEPT) as platform:
+            clock.advance(timedelta(seconds=10))
+            assert (await settled(platform)).posted == left
+        async with open_one(charging=False):
+            clock.advance(timedelta(days=1))
+
+
+async def test_nothing_is_unpaid_where_nothing_is_charged(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    """What had run out of sats was removed in its time, although its account owed nothing any more."""
+    async with paying(open_one, sats=20, rates=KEPT) as platform:
+        snapshot = await kept(platform, backend)
+        await go_dry(platform, clock, timedelta(hours=1))
+        await becomes(platform, snapshot, State.UNPAID)
+    async with open_one(charging=False, retention="30d") as platform:
+        found = await becomes(platform, snapshot, State.KEPT)
+        assert found.expires_at is None
+        clock.advance(timedelta(days=60))
+        assert (await platform.artifacts.snapshots.get(snapshot.id, ALICE)).state is State.KEPT
 
 
 async def test_a_days_cap_that_was_reached_while_nobody_was_there_holds_all_the_same(
@@ -210,4 +245,4 @@ def test_an_image_is_kept_without_charge_too(clock: ManualClock) -> None:
         (unpaid, None, Signal.PAID),
     ]
     for image, reached, wanted in cases:
-        assert by_money(image, Standing.ALIVE, reached) is wanted
+        assert demanded_by_money(image, Standing.ALIVE, reached) is wanted

@@ -8,9 +8,8 @@ from itertools import product
 import pytest
 
 from sandboxer.artifacts.clones import Batch
-from sandboxer.artifacts.reconciler import Funds
-from sandboxer.artifacts.snapshots.lifecycle import TRANSITIONS, Signal, State, next_state
-from sandboxer.artifacts.snapshots.reconciler import demanded
+from sandboxer.artifacts.reconciler import Funds, demanded
+from sandboxer.artifacts.records import DISKS, Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot, flattened, grow
 from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.contract import Resources
@@ -18,6 +17,7 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.money.policy import Standing
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, disks
 from tests.support.clock import ManualClock
 from tests.support.sandboxes import ALICE, OpenPlatform
 
@@ -45,11 +45,11 @@ def made(clock: ManualClock, id_: str = "snp_1", parent: str | None = None, **ch
 
 def test_every_step_is_in_the_table_or_refused() -> None:
     for state, signal in product(State, Signal):
-        if (state, signal) in TRANSITIONS:
-            assert next_state(state, signal) is TRANSITIONS[state, signal]
+        if (state, signal) in DISKS.transitions:
+            assert DISKS.next_state(state, signal) is DISKS.transitions[state, signal]
         else:
             with pytest.raises(IllegalTransition):
-                next_state(state, signal)
+                DISKS.next_state(state, signal)
 
 
 def test_time_and_money_demand_what_they_should(clock: ManualClock) -> None:
@@ -90,7 +90,7 @@ async def test_a_restart_settles_what_was_under_way_and_finds_what_is_missing(
 ) -> None:
     async with open_one() as platform:
         use_cases = platform.artifacts.snapshots
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         marked = Wanted(labels={"team/run": "1"})
         first, second, third = [await use_cases.take(sandbox.id, marked, ALICE) for _ in range(3)]
         for labels, count in (({"team/run": "1"}, 3), ({"team/run": "2"}, 0), ({"run": "1"}, 0)):
@@ -112,5 +112,5 @@ async def test_a_restart_settles_what_was_under_way_and_finds_what_is_missing(
         # It works on: forked, and the source may go.
         made_ = await platform.artifacts.cloning.clone(second.id, CreateRequest(), ALICE, Batch(count=2))
         assert {each.origin for each in made_.sandboxes} == {second.id}
-        again = await platform.sandboxes.recreate(made_.sandboxes[0].id, ALICE)
+        again = await disks.recreate(platform.sandboxes, made_.sandboxes[0].id, ALICE)
         assert ("provision", again.id) in backend.calls

@@ -13,6 +13,7 @@ from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime
 from tests.support.charging import fund, paying, settled
 from tests.support.clock import ManualClock
 from tests.support.sandboxes import ALICE, OpenPlatform
@@ -30,15 +31,15 @@ async def test_disks_are_copied_ahead_for_those_who_can_pay_and_for_nobody_else(
 
     monkeypatch.setattr(backend, "copies_ahead", copies_ahead, raising=False)
     async with paying(open_one, sats=10) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         snapshot = await platform.artifacts.snapshots.take(sandbox.id, Wanted(), ALICE)
         clone = platform.artifacts.cloning.clone
-        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
         clock.advance(timedelta(seconds=1))
         while (bucket := await settled(platform)).posted > 0:
-            spender = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+            spender = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
             clock.advance(timedelta(seconds=bucket.posted))
-            await platform.sandboxes.destroy(spender.id, ALICE)
+            await lifetime.destroy(platform.sandboxes, spender.id, ALICE)
         with pytest.raises(InsufficientCredit):
             await clone(snapshot.id, CreateRequest(), ALICE, Batch(count=5))
         assert asked == []

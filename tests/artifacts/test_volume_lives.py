@@ -13,7 +13,7 @@ import pytest
 
 from sandboxer.backends.namespaces import open_backend
 from sandboxer.backends.namespaces.kept.copies import Copies
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.settings import Settings
 from tests.support.http.accounts import funded

@@ -11,10 +11,10 @@ from itertools import product
 import pytest
 
 from sandboxer.accounts.caps import Caps
-from sandboxer.artifacts.reconciler import Funds
+from sandboxer.artifacts.noun_reconcilers import VolumeReconciler
+from sandboxer.artifacts.reconciler import Funds, demanded
+from sandboxer.artifacts.records import VOLUMES, Signal, State
 from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
-from sandboxer.artifacts.volumes.lifecycle import TRANSITIONS, Signal, State, next_state
-from sandboxer.artifacts.volumes.reconciler import VolumeReconciler, demanded
 from sandboxer.artifacts.volumes.records import Volume
 from sandboxer.artifacts.volumes.repository import Step
 from sandboxer.artifacts.volumes.use_cases import Wanted
@@ -22,9 +22,10 @@ from sandboxer.backends.contract import Presence, VolumeMount
 from sandboxer.backends.namespaces import open_backend
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.money.policy import Standing
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
+from sandboxer.sandboxes.use_cases import creation, lifetime, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, paying, settled
 from tests.support.clock import ManualClock
@@ -41,11 +42,11 @@ from tests.support.sandboxes import ALICE, OpenPlatform
 
 def test_every_step_is_in_the_table_or_refused() -> None:
     for state, signal in product(State, Signal):
-        if (state, signal) in TRANSITIONS:
-            assert next_state(state, signal) is TRANSITIONS[state, signal]
+        if (state, signal) in VOLUMES.transitions:
+            assert VOLUMES.next_state(state, signal) is VOLUMES.transitions[state, signal]
         else:
             with pytest.raises(IllegalTransition):
-                next_state(state, signal)
+                VOLUMES.next_state(state, signal)
 
 
 def test_money_demands_what_it_should(clock: ManualClock) -> None:
@@ -82,11 +83,13 @@ async def made(platform: Platform, name: str = "data") -> Volume:
     return await platform.artifacts.volumes.create(Wanted(name=name, size_mb=64), ALICE)
 
 
-async def with_volume(platform: Platform, name: str, *, read_only: bool = False) -> str:
+async def with_volume(platform: Platform, volume_id: str, *, read_only: bool = False) -> str:
     use_cases = platform.artifacts.volumes
-    mounts = await use_cases.mounts([WantedVolume(volume=name, path="/data", is_read_only=read_only)], ALICE)
+    mounts = await use_cases.mounts(
+        [WantedVolume(volume=volume_id, path="/data", is_read_only=read_only)], ALICE
+    )
     request = CreateRequest(volumes=mounts)
-    sandbox = await platform.sandboxes.create(request, ALICE)
+    sandbox = await creation.create(platform.sandboxes, request, ALICE)
     return sandbox.id
 
 
@@ -102,7 +105,7 @@ async def test_of_all_who_want_it_at_once_one_writer_gets_it_or_it_is_dropped(op
             except SandboxerError as error:
                 return error.code
 
-        wanted = [with_volume(platform, "data") for _ in range(6)]
+        wanted = [with_volume(platform, one.id) for _ in range(6)]
         done = await asyncio.gather(*(attempt(each) for each in (*wanted, use_cases.drop(one.id, ALICE))))
         winners = [each for each in done[:6] if isinstance(each, str) and each.startswith("sbx_")]
         is_dropped = isinstance(done[6], Volume)
@@ -132,23 +135,23 @@ async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
 ) -> None:
     async with open_one() as platform:
         one = await made(platform)
-        sandbox_id = await with_volume(platform, "data")
-        await platform.sandboxes.stop(sandbox_id, ALICE)
+        sandbox_id = await with_volume(platform, one.id)
+        await pause.stop(platform.sandboxes, sandbox_id, ALICE)
     async with open_one() as platform:
         use_cases = platform.artifacts.volumes
         with pytest.raises(Conflict):
-            await with_volume(platform, "data", read_only=True)
+            await with_volume(platform, one.id, read_only=True)
         with pytest.raises(Conflict):
             await use_cases.drop(one.id, ALICE)
-        await platform.sandboxes.resume(sandbox_id, ALICE)
+        await pause.resume(platform.sandboxes, sandbox_id, ALICE)
         assert backend.boxes[sandbox_id].disk.info("/data").path == "/data"
         with pytest.raises(Conflict):
             await backend.drop_volume(one.id)
-        await platform.sandboxes.destroy(sandbox_id, ALICE)
-        readers = [await with_volume(platform, "data", read_only=True) for _ in range(3)]
+        await lifetime.destroy(platform.sandboxes, sandbox_id, ALICE)
+        readers = [await with_volume(platform, one.id, read_only=True) for _ in range(3)]
         assert len((await use_cases.attachments([one]))[one.id]) == 3
         for reader in readers:
-            await platform.sandboxes.destroy(reader, ALICE)
+            await lifetime.destroy(platform.sandboxes, reader, ALICE)
         assert (await use_cases.drop(one.id, ALICE)).state is State.DROPPED
 
 
@@ -173,9 +176,8 @@ async def test_a_volume_costs_its_size_of_the_moment_to_the_sat(
                     changed = await use_cases.change(one_id, ALICE, size_mb=sizes[one_id])
                     assert changed.rate_msats == -(-777_777 * sizes[one_id] // 1024)
                 case "attach" if sizes:
-                    name = (await use_cases.get(chance.choice(list(sizes)), ALICE)).name
-                    sandbox_id = await with_volume(platform, name)
-                    await platform.sandboxes.destroy(sandbox_id, ALICE)
+                    sandbox_id = await with_volume(platform, chance.choice(list(sizes)))
+                    await lifetime.destroy(platform.sandboxes, sandbox_id, ALICE)
                 case "restore" if sizes:
                     one_id = chance.choice(list(sizes))
                     kept = await use_cases.snapshot(one_id, WantedSnapshot(), ALICE)

@@ -12,8 +12,10 @@ import pytest
 
 from sandboxer.edges.cli.cp import _unpack
 from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 from tests.support.cli import Cli
+from tests.support.platforms import Up
 
 
 def test_a_file_goes_in_and_comes_out_the_same(cli: Cli, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -23,6 +25,25 @@ def test_a_file_goes_in_and_comes_out_the_same(cli: Cli, sandbox: Sandbox, tmp_p
     assert said.json["bytes"] == len(data)
     assert cli("cp", f"{sandbox.id}:/dir/b.bin", str(tmp_path / "c.bin")).code == Exit.OK
     assert (tmp_path / "c.bin").read_bytes() == data
+
+
+def test_a_sandbox_is_named_by_its_name_or_the_beginning_of_its_id(cli: Cli, up: Up, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    owner = Sandboxer(owner_file=up.owner_file, url=up.url)
+    with owner as client, client.create(name="by name") as sandbox:
+        for word in ("by name", sandbox.id[:-2], sandbox.id):
+            assert cli("cp", str(tmp_path / "a"), f"{word}:/in/{len(word)}").code == Exit.OK
+        assert [found.name for found in sandbox.files.list("/in")] == ["28", "30", "7"]
+
+
+def test_a_local_path_with_a_colon_is_a_local_path(
+    cli: Cli, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a:b", "C:"):
+        Path(name).write_text(name)
+        assert cli("cp", name, f"{sandbox.id}:/{name}").code == Exit.OK
+        assert sandbox.files.read_text(f"/{name}") == name
 
 
 def test_an_existing_folder_receives_the_file_below_it(cli: Cli, sandbox: Sandbox, tmp_path: Path) -> None:

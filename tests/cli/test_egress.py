@@ -7,7 +7,7 @@ from tests.support.cli import Cli
 
 
 def test_rules_are_set_explained_and_taken_away_for_one_and_for_all(cli: Cli) -> None:
-    sandbox = cli("create", "--trust", "semi", "--json").json["id"]
+    sandbox = cli("create", "--network", "allow:example.org", "--json").json["id"]
     try:
         assert "pypi.org" in cli("egress", "allow", sandbox, "pypi.org").out
         denied = cli("egress", "explain", sandbox, "https://files.example.com/", "--json").json
@@ -24,14 +24,14 @@ def test_rules_are_set_explained_and_taken_away_for_one_and_for_all(cli: Cli) ->
         said = cli("egress", "explain", "account", "https://other.test/").out
         assert "no rule allows other.test in all sandboxes" in said
         for nowhere in ("other.test", "pypi.org:8443"):
-            refused = cli("egress", "remove", "account", nowhere)
+            refused = cli("egress", "delete", "account", nowhere)
             assert refused.code == Exit.REFUSED
             assert nowhere in refused.err
         for host in ("*.example.com", "pypi.org:443"):
-            left = cli("egress", "remove", "account", host)
+            left = cli("egress", "delete", "account", host)
         assert "in all sandboxes of the account" in left.out
         assert cli("egress", "show", "account", "--json").json["rules"] == []
         assert "pypi.org" in cli("egress", "show", sandbox).out
         assert cli("egress", "show", "sbx_nobody").code == Exit.REFUSED
     finally:
-        cli("destroy", sandbox)
+        cli("delete", sandbox)

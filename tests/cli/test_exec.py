@@ -123,7 +123,7 @@ def test_an_interrupted_command_does_not_go_on_inside(real_cli: Cli, real_sandbo
 
 @pytest.mark.parametrize("extra", [[], ["--json"]])
 def test_a_timeout_kills_and_tells(real_cli: Cli, real_sandbox: Sandbox, extra: list[str]) -> None:
-    said = real_cli("exec", real_sandbox.id, "--timeout", "0.3", *extra, "--", "sleep", "60")
+    said = real_cli("exec", real_sandbox.id, "--timeout", "1s", *extra, "--", "sleep", "60")
     assert said.code == 137
     assert "timed out" in said.err if not extra else said.json["timed_out"] is True
 
@@ -142,3 +142,35 @@ def test_cwd_env_and_user_hold_inside(real_cli: Cli, real_sandbox: Sandbox) -> N
         "pwd; echo $A; id -un",
     )
     assert said.out == "/tmp\n1\nnobody\n"
+
+
+def test_what_is_not_there_is_127_and_what_cannot_be_run_126(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    real_sandbox.files.write("/workspace/text", b"no program")
+    for words, code, said in (
+        (["nosuchcmd", "-x"], 127, "nosuchcmd: command not found"),
+        (["/no/such/file"], 127, "/no/such/file: command not found"),
+        (["/workspace/text"], 126, "/workspace/text: cannot be run"),
+    ):
+        for stdin in (None, b"input"):
+            ran = real_cli("exec", real_sandbox.id, "--", *words, stdin=stdin)
+            assert (ran.code, ran.err.strip()) == (code, said)
+    told = real_cli("exec", real_sandbox.id, "--json", "--", "nosuchcmd")
+    assert (told.code, told.error["code"]) == (127, "path_not_found")
+    # Another thing that is missing is no missing command.
+    assert real_cli("exec", real_sandbox.id, "--cwd", "/nowhere", "--", "true").code == 4
+
+
+def test_a_sandbox_is_named_by_its_name_or_the_beginning_of_its_id(cli: Cli) -> None:
+    made = [cli("create", "--name", name, "--json").json["id"] for name in ("dev", "twin", "twin")]
+    assert cli("exec", "dev", "--", "echo", "hi").out == "hi\n"
+    assert cli("exec", made[0][:20], "--", "echo", "hi").out == "hi\n"
+    both = cli("delete", "dev", "twin")
+    assert both.code == 4
+    assert made[1] in both.err
+    assert made[2] in both.err
+    unknown = cli("delete", "dev", "nobody")
+    assert (unknown.code, "sandboxer list" in unknown.err) == (4, True)
+    assert "sandboxer snapshot list" in cli("snapshot", "show", "nobody").err
+    # Nothing is gone before all of them are known.
+    assert cli("show", "dev", "--json").json["state"] == "ready"
+    assert cli("delete", "dev", *made[1:]).code == 0

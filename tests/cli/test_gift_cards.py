@@ -14,8 +14,8 @@ def test_a_card_is_given_looked_at_redeemed_in_parts_and_revoked(cli: Cli) -> No
     done = cli("gift", "redeem", made["code"], "--tier", "1", "--months", "3", "--new-account", "--json").json
     assert done["redemption"]["left_cents"] == 3047
     assert done["key"]["secret_key"]
-    assert cli("gift", "status", done["redemption"]["id"], "--json").json["state"] == "granted"
-    assert "$30.47" in cli("gift", "status", made["id"]).out
+    assert cli("gift", "show", done["redemption"]["id"], "--json").json["state"] == "granted"
+    assert "$30.47" in cli("gift", "show", made["id"]).out
     assert made["id"] in cli("gift", "list").out
     ended = cli("gift", "revoke", made["id"], "--reason", "lost", "--json").json
     assert ended["state"] == "revoked"

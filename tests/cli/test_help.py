@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.core import TyperCommand, TyperGroup
 
+from sandboxer import __version__
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.main import VERBS, load
+from sandboxer.edges.cli.main import ALIASES, VERBS, load
 from tests.support.cli import Cli
 
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
@@ -44,7 +45,7 @@ def test_every_verb_shows_examples_and_its_line_in_the_table_is_its_own(name: st
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
     # What these say is a conversation.
-    talks = {"up", "shell", "ssh", "attach"}
+    talks = {"up", "shell", "ssh", "attach", "completion"}
     for verb in verbs_of(load(name)):
         options = {option for param in verb.params for option in param.opts}
         assert verb.name in talks or "--json" in options, verb.name
@@ -53,6 +54,40 @@ def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
 def test_an_unknown_verb_is_a_usage_error(cli: Cli) -> None:
     assert cli("frobnicate").code == Exit.USAGE
     assert cli("list", "--no-such-option").code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("crate", "create"),
+        ("snapshto", "snapshot"),
+        ("exce", "exec"),
+        ("destroy", "delete"),
+        ("get", "show"),
+        ("extend-ttl", "update"),
+        ("kill", "delete"),
+        ("keys", "key"),
+        ("payments", "pay"),
+        ("key revoke", "delete"),
+        ("webhook add", "create"),
+        ("volume resize", "update"),
+        ("wallet revoke", "unlink"),
+        ("session start", "create"),
+    ],
+)
+def test_a_verb_that_was_mistyped_or_is_anothers_is_suggested(cli: Cli, typed: str, meant: str) -> None:
+    said = cli(*typed.split(), **PLAIN)
+    assert (said.code, f"Did you mean {meant}" in said.err) == (Exit.USAGE, True), said.err
+
+
+@pytest.mark.parametrize(("alias", "verb"), ALIASES.items())
+def test_an_alias_is_the_verb_itself(cli: Cli, alias: str, verb: str) -> None:
+    assert cli(alias, "-h", **PLAIN).out == cli(verb, "--help", **PLAIN).out
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    said = cli("--version", **PLAIN)
+    assert (said.code, said.out) == (Exit.OK, f"sandboxer {__version__}\n")
 
 
 @pytest.mark.parametrize("module", ["exec", "sandboxes", "cp", "shell", "lifecycle"])

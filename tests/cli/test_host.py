@@ -86,9 +86,9 @@ def test_a_mistyped_setting_is_refused_with_a_hint() -> None:
     assert "SANDBOXER_PORT" in said.err
 
 
-def test_image_built_speaks_json(tmp_path: Path) -> None:
-    assert NOBODY("image", "built", "--json", "--state-dir", str(tmp_path)).json == []
-    assert "image build" in NOBODY("image", "built", "--state-dir", str(tmp_path)).out
+def test_built_images_are_listed_without_a_server(tmp_path: Path) -> None:
+    assert NOBODY("image", "list", "--offline", "--json", "--state-dir", str(tmp_path)).items == []
+    assert "image build" in NOBODY("image", "list", "--offline", "--state-dir", str(tmp_path)).out
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_taken_port_is_explained(tmp_path: Path) -> None:
 
 
 def test_the_canary_reports_on_its_host(real_cli: Cli) -> None:
-    made = real_cli("create", "--json").json
+    made = real_cli("canary", "--json").json
     assert made["profile"] == "profile.sandbox-canary"
     assert made["report"]["kernel"]
-    said = real_cli("create")
+    said = real_cli("canary")
     assert "What it sees of its host" in said.out
 
 

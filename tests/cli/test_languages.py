@@ -1,4 +1,4 @@
-"""`sandboxer languages` and `sandboxer status`: what runs here, what is free."""
+"""`sandboxer language` and `sandboxer status`: what runs here, what is free."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.support.platforms import scripted_platform
 
 
 def test_languages_are_listed_shown_and_spoken_in_json(cli: Cli) -> None:
-    listed = cli("languages")
+    listed = cli("language", "list")
     assert "Fortran" in listed.out
     assert "shells" in listed.out
-    one = cli("languages", "c++")
+    one = cli("language", "show", "c++")
     assert "g++" in one.out
     assert "hello from cpp" in one.out
-    assert {"bash", "zsh"} <= {shell["name"] for shell in cli("languages", "--shells", "--json").json}
-    assert cli("languages", "--image", "no-such-image", "--json").json == []
+    assert {"bash", "zsh"} <= {shell["name"] for shell in cli("language", "list", "--shells", "--json").items}
+    assert cli("language", "list", "--image", "no-such-image", "--json").items == []
 
 
 def test_a_mistyped_language_is_answered_with_the_nearest(cli: Cli) -> None:
-    said = cli("languages", "pyhton")
+    said = cli("language", "show", "pyhton")
     assert said.code == Exit.REFUSED
     assert "python" in said.err
 

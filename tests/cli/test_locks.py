@@ -30,22 +30,22 @@ def test_a_locked_sandbox_is_destroyed_only_with_the_wallet(cli: Cli, wallet: Pa
     lonely = own("lock", box, "--json")
     assert lonely.code == Exit.REFUSED
     assert "Link a wallet" in lonely.error["next_step"]
-    linked = own("wallets", "link", "--wallet", str(wallet), "--json")
+    linked = own("wallet", "link", "--wallet", str(wallet), "--json")
     assert linked.code == Exit.OK, linked.err
-    assert Signer.named(tmp_path.name).evm in own("wallets", "list").out.lower()
+    assert Signer.named(tmp_path.name).evm in own("wallet", "list").out.lower()
     assert own("lock", box, "--json").json["locked_at"]
-    refused = own("destroy", box)
+    refused = own("delete", box)
     assert refused.code == Exit.ERROR
     assert "Action: destroy" in refused.err
     assert "--wallet FILE" in refused.err
-    gone = own("destroy", box, "--wallet", str(wallet), "--json")
+    gone = own("delete", box, "--wallet", str(wallet), "--json")
     assert gone.code == Exit.OK, gone.err
     assert gone.json["state"] == "destroyed"
 
 
 def test_a_challenge_can_be_signed_elsewhere(cli: Cli, wallet: Path, tmp_path: Path) -> None:
     own, signer = account(cli, "cli-elsewhere", 100_000), Signer.named(tmp_path.name)
-    assert own("wallets", "link", SANDBOXER_WALLET=str(wallet)).code == Exit.OK
+    assert own("wallet", "link", SANDBOXER_WALLET=str(wallet)).code == Exit.OK
     box = own("create", "--profile", "profile.agent-dev", "--json").json["id"]
     assert own("lock", box).code == Exit.OK
     asked = own("unlock", box, "--json").error
@@ -54,26 +54,26 @@ def test_a_challenge_can_be_signed_elsewhere(cli: Cli, wallet: Path, tmp_path: P
     assert challenge is not None
     proof = f"{challenge[1]},{signer.evm},{signer.sign_evm(text)}"
     assert own("unlock", box, "--proof", proof, "--json").json["locked_at"] is None
-    assert own("destroy", box).code == Exit.OK
+    assert own("delete", box).code == Exit.OK
 
 
 def test_a_key_is_rotated_by_its_account_with_the_wallet(cli: Cli, wallet: Path) -> None:
     own = account(cli, "cli-rotator", 1)
-    assert own("wallets", "link", "--wallet", str(wallet)).code == Exit.OK
+    assert own("wallet", "link", "--wallet", str(wallet)).code == Exit.OK
     public_key = own.environment["SANDBOXER_PUBLIC_KEY"]
-    assert own("keys", "rotate", public_key).code == Exit.ERROR
-    rotated = own("keys", "rotate", public_key, "--wallet", str(wallet), "--json")
+    assert own("key", "rotate", public_key).code == Exit.ERROR
+    rotated = own("key", "rotate", public_key, "--wallet", str(wallet), "--json")
     assert rotated.code == Exit.OK, rotated.err
     assert own("list").code == Exit.AUTH
     now = Cli(own.environment | {"SANDBOXER_SECRET_KEY": rotated.json["secret_key"]})
     assert now("list").code == Exit.OK
-    address = now("wallets", "list", "--json").json[0]["address"]
-    assert now("wallets", "end-sessions", "--json").json == {"ended": 0}
-    assert now("wallets", "revoke", address).code == Exit.OK
+    address = now("wallet", "list", "--json").items[0]["address"]
+    assert now("wallet", "end-sessions", "--json").json == {"ended": 0}
+    assert now("wallet", "unlink", address).code == Exit.OK
 
 
 def test_a_key_file_that_others_can_read_is_refused(cli: Cli, wallet: Path) -> None:
     wallet.chmod(0o644)
-    said = cli("wallets", "link", "--wallet", str(wallet), "--json")
+    said = cli("wallet", "link", "--wallet", str(wallet), "--json")
     assert said.code == Exit.ERROR
     assert "chmod 600" in said.error["next_step"]

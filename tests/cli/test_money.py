@@ -12,37 +12,37 @@ from tests.support.platforms import Up
 
 def test_credits_are_added_moved_and_shown(cli: Cli) -> None:
     giver, taker = account(cli, "cli-giver", 1000), account(cli, "cli-taker", 1)
-    to = taker("credits", "show", "--json").json["account"]["public_id"]
-    assert "gave 400 sats" in giver("credits", "transfer", to, "400", "--id", "g").out
-    assert "done before" in giver("credits", "transfer", to, "400", "--id", "g").out
-    assert giver("credits", "show", "--json").json["money"]["balance"] == 600
-    assert cli("credits", "show", "--account", "cli-taker", "--json").json["money"]["balance"] == 401
-    assert "balance" in giver("credits", "show").out
-    rows = giver("credits", "statement", "--json").json["transfers"]
+    to = taker("credit", "show", "--json").json["account"]["public_id"]
+    assert "gave 400 sats" in giver("credit", "transfer", to, "400", "--id", "g").out
+    assert "done before" in giver("credit", "transfer", to, "400", "--id", "g").out
+    assert giver("credit", "show", "--json").json["money"]["balance"] == 600
+    assert cli("credit", "show", "--account", "cli-taker", "--json").json["money"]["balance"] == 401
+    assert "balance" in giver("credit", "show").out
+    rows = giver("credit", "statement", "--json").items
     assert [row["change"] for row in rows] == [-400, 1000]
-    assert giver("credits", "statement", "--csv").out.startswith("seq,at,id")
-    assert "gift" in giver("credits", "statement").out
-    assert giver("credits", "transfer", to, "100000").code == Exit.REFUSED
-    assert giver("credits", "add", "cli-giver", "5", "--reason", "mine").code == Exit.REFUSED
+    assert giver("credit", "statement", "--csv").out.startswith("seq,at,id")
+    assert "gift" in giver("credit", "statement").out
+    assert giver("credit", "transfer", to, "100000").code == Exit.REFUSED
+    assert giver("credit", "add", "cli-giver", "5", "--reason", "mine").code == Exit.REFUSED
 
 
 def test_keys_are_cut_shown_as_a_tree_suspended_rotated_and_ended(cli: Cli) -> None:
     own = account(cli, "cli-root", 1000)
-    key = own("keys", "cut", "worker", "--scope", "exec", "--budget", "100", "--json").json
+    key = own("key", "delegate", "worker", "--scope", "exec", "--budget", "100", "--json").json
     assert key["budget_sats"] == 100
-    tree = own("keys", "tree", "--json").json
+    tree = own("key", "tree", "--json").json
     assert tree["children"][0]["balance"] == 100
-    assert "worker" in own("keys", "tree").out
+    assert "worker" in own("key", "tree").out
     public = key["public_key"]
-    assert own("keys", "suspend", public, "--why", "x").code == Exit.REFUSED
-    assert cli("keys", "suspend", public, "--why", "leaked").code == Exit.OK
-    assert cli("keys", "unsuspend", public, "--json").code == Exit.OK
-    assert cli("keys", "expire", public, "--at", "2100-01-01T00:00:00Z").code == Exit.OK
+    assert own("key", "suspend", public, "--why", "x").code == Exit.REFUSED
+    assert cli("key", "suspend", public, "--why", "leaked").code == Exit.OK
+    assert cli("key", "reinstate", public, "--json").code == Exit.OK
+    assert cli("key", "update", public, "--expires-at", "2100-01-01T00:00:00Z").code == Exit.OK
     # Who forgets to say when must not make it endless.
-    assert cli("keys", "expire", public).code == Exit.USAGE
-    assert cli("keys", "expire", public, "--never").code == Exit.OK
-    assert cli("keys", "rotate", public, "--json").json["secret_key"] != key["secret_key"]
-    assert own("keys", "revoke", public).code == Exit.OK
+    assert cli("key", "update", public).code == Exit.USAGE
+    assert cli("key", "update", public, "--never-expires").code == Exit.OK
+    assert cli("key", "rotate", public, "--json").json["secret_key"] != key["secret_key"]
+    assert own("key", "delete", public).code == Exit.OK
 
 
 def test_the_books_are_proven_through_the_api_and_offline(cli: Cli, up: Up, tmp_path: Path) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sandboxer.edges.cli.output import columns, facts_table
+import sandboxer.edges.cli
+from sandboxer.backends.contract import Lack
+from sandboxer.edges.cli.output import columns, facts_table, lacks_list, print_error, until
+from sandboxer.sdk.errors import ApiError
 
 HOSTILE = "[/] [red]x\x1b]0;owned\x07\x1b[2J"
 
@@ -23,33 +30,74 @@ def test_a_tenants_words_are_neither_markup_nor_orders_to_the_terminal() -> None
     assert "\x07" not in text
 
 
-def test_ids_and_addresses_stay_on_one_line_and_names_give_way() -> None:
-    snapshot, sandbox = "snp_0123456789abcdefghjkmnpqrs", "sbx_0123456789abcdefghjkmnpqrs"
-    address = "http://the-name-of-it.alice.localhost:8080"
-    name = "a very long name of something that somebody keeps"
-    tables = [
-        (
-            (snapshot, name, "kept", "≤ 10.0 MiB", sandbox, "3m 20s ago", "in 6d 23h", "locked"),
-            ("ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", ""),
-        ),
-        (
-            (name, "running", "3m 20s ago", address, "python3 -m http.server 8080", sandbox),
-            ("NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX"),
-        ),
-    ]
-    for row, headings in tables:
-        lines = _lines(columns([row], *headings, width=100), 100)
-        assert len(lines) == 2, lines
-        assert sandbox in lines[1]
-        assert (snapshot if headings[0] == "ID" else address) in lines[1]
-    # Too narrow for both: the id stays whole, and nothing of the other is lost.
-    lines = _lines(columns([tables[0][0]], *tables[0][1], width=60), 60)
-    assert snapshot in "".join(lines)
-    wide = _lines(columns([tables[0][0]], *tables[0][1], width=200), 200)
-    assert name in wide[1]
+def test_neither_are_those_of_a_platform_that_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = dict.fromkeys(("code", "detail", "next_step"), HOSTILE)
+    print_error(ApiError(503, problem, request_id=HOSTILE), is_json=False)
+    said = capsys.readouterr().err
+    assert said.count("owned") == 4
+    assert "\x1b" not in said
+    assert "\x07" not in said
+
+
+ID = "snp_0123456789abcdefghjkmnpqrs"
+# What stands in a column, at its longest.
+LONGEST = {
+    **dict.fromkeys(("ID", "SANDBOX", "OF", "IMAGE"), ID),
+    "KEY": "sbx-pk-0123456789abcdefghjkmnpqrs",
+    "ADDRESS": "http://the-name-of-it.alice.localhost:8080",
+    "STATE": "crash_looping",
+}
+FOLDER = Path(sandboxer.edges.cli.__file__).parent
+TABLES = {
+    (path.stem, call.lineno): [word.value for word in call.args[1:] if isinstance(word, ast.Constant)]
+    for path in sorted(FOLDER.rglob("*.py"))
+    for call in ast.walk(ast.parse(path.read_text()))
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "columns"
+}
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("headings", [names for names in TABLES.values() if names])
+def test_every_table_fits_and_keeps_what_names_the_thing(headings: list[str], width: int) -> None:
+    row = [LONGEST.get(name.strip(), f"{name} {'long ' * 12}") for name in headings]
+    lines = _lines(columns([row, row], *headings, width=width), width)
+    assert max(map(len, lines)) <= width
+    if "ID" in headings:
+        assert sum(ID in line for line in lines) == (2 if headings.count("ID") else 0)
+        assert "STATE" not in headings or "crash_looping" in lines[1]
+    # No id is there in part.
+    assert all(
+        word in LONGEST.values() or not word.startswith(("snp_", "sbx-", "http:"))
+        for line in lines
+        for word in line.split()
+    )
+
+
+def test_what_matters_less_goes_first_and_comes_back_with_room() -> None:
+    row = (ID, "a very long name of something that somebody keeps", "kept", "3m 20s ago")
+    head = ("ID", "NAME", "STATE", "CREATED")
+    narrow, wide = (_lines(columns([row], *head, width=width), width) for width in (56, 200))
+    assert "CREATED" not in narrow[0]
+    assert [len(narrow), len(wide)] == [2, 2]
+    assert all(cell in wide[1] for cell in row)
+    assert "a very" in narrow[1]
 
 
 def _lines(table: Table, width: int) -> list[str]:
     shown = io.StringIO()
     Console(file=shown, width=width, color_system=None).print(table)
     return shown.getvalue().splitlines()
+
+
+def test_a_remedy_is_never_broken_in_the_middle_of_a_command() -> None:
+    shown = io.StringIO()
+    why = "kernel.pid_max is 32768, shared by all sandboxes, however many there are of them"
+    lack = Lack(what="many processes", why=why, remedy="sysctl kernel.pid_max=4194304")
+    Console(file=shown, width=60, color_system=None).print(lacks_list([lack]))
+    assert "    sysctl kernel.pid_max=4194304" in [line.rstrip() for line in shown.getvalue().splitlines()]
+
+
+def test_what_was_meant_to_go_on_never_expires() -> None:
+    now = datetime.now(UTC)
+    assert until(now + timedelta(days=3650)) == "never"
+    assert until(now + timedelta(days=2, hours=12, minutes=1)) == "in 2d 12h"

@@ -1,4 +1,4 @@
-"""`sandboxer pay topup|key`: an agent's wallet pays on a real chain, within its caps, for whom it likes."""
+"""`sandboxer pay top-up|key`: an agent's wallet pays on a real chain, within its caps, for whom it likes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.payments.chains.configuration import Cap
 from sandboxer.payments.wallet.agent import create_wallet
-from sandboxer.payments.wallet.caps import Cap
 from testchains.evm import Anvil
 from tests.support.chains.evm import evm
 from tests.support.cli import Cli
@@ -57,20 +57,20 @@ def test_a_wallet_buys_credit_and_goes_on_with_the_key_it_was_given(
 ) -> None:
     before = evm.balance(SHOP)
     key = str(tmp_path / "key.json")
-    said = agent("pay", "topup", "1500", *payer, "--save-key", key, "--json")
+    said = agent("pay", "top-up", "1500", *payer, "--save-key", key, "--json")
     assert said.code == 0, said.err
     assert (said.json["payment"]["state"], said.json["payment"]["sats"]) == ("confirmed", 1500)
     assert evm.balance(SHOP) - before == 1_500_000
     assert Path(key).stat().st_mode & 0o777 == 0o600
-    me = agent("credits", "show", "--json", SANDBOXER_CREDENTIALS=key)
+    me = agent("credit", "show", "--json", SANDBOXER_CREDENTIALS=key)
     assert me.json["money"]["balance"] == 1500, me.err
-    listed = agent("payments", "list", SANDBOXER_CREDENTIALS=key)
+    listed = agent("pay", "list", SANDBOXER_CREDENTIALS=key)
     assert said.json["payment"]["id"] in listed.out
     # Once more, for the same account by its public id; the day's cap leaves one and a half dollars.
-    again = agent("pay", "topup", "1000", *payer, "--account", said.json["account"])
+    again = agent("pay", "top-up", "1000", *payer, "--account", said.json["account"])
     assert again.code == 0, again.err
     assert "1 USDC" in again.out
-    refused = agent("pay", "topup", "1000", *payer, "--json")
+    refused = agent("pay", "top-up", "1000", *payer, "--json")
     assert (refused.code, refused.error["code"]) == (4, "forbidden")
     assert "a day" in refused.error["message"]
 

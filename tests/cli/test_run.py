@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from sandboxer.edges.cli.exits import Exit
 from tests.support.cli import PROGRAM, Cli
 
 
@@ -46,16 +47,18 @@ def test_jobs_are_queued_waited_for_listed_and_cancelled(cli: Cli, tmp_path: Pat
     (tmp_path / "job.sh").write_text("echo done; exit 3")
     (tmp_path / "long.sh").write_text("echo begun; sleep 100000")
     job_id = cli("run", str(tmp_path / "job.sh"), "--async").out.strip()
-    waited = cli("jobs", "wait", job_id)
+    waited = cli("job", "wait", job_id)
     assert (waited.code, waited.out) == (3, "done\n")
-    assert job_id in cli("jobs", "list", "--state", "finished").out
+    assert job_id in cli("job", "list", "--state", "finished").out
     long = cli("run", str(tmp_path / "long.sh"), "--async", "--json").json["id"]
-    assert cli("jobs", "wait", long, "--timeout", "0.2").code == 5
-    assert cli("jobs", "show", long, "--json").json["state"] == "running"
-    cancelled = cli("jobs", "cancel", long)
+    assert cli("job", "wait", long, "--timeout", "1s").code == 5
+    told = cli("job", "wait", long[:20], "--timeout", "2s")
+    assert (told.code, "waiting: it runs in sbx_" in told.err) == (5, True)
+    assert cli("job", "show", long, "--json").json["state"] == "running"
+    cancelled = cli("job", "cancel", long)
     assert "cancelled" in cancelled.out
     assert "begun" in cancelled.out
-    assert cli("jobs", "wait", long).code == 137
+    assert cli("job", "wait", long).code == 137
 
 
 def test_output_is_live(real_cli: Cli, tmp_path: Path) -> None:
@@ -68,3 +71,28 @@ def test_output_is_live(real_cli: Cli, tmp_path: Path) -> None:
         assert running.stdout.readline() == b"first\n"
         assert running.poll() is None
         running.kill()
+
+
+def test_a_program_runs_in_the_image_that_is_named(real_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "look.py").write_text("print(open('/opt/tool').read())")
+    made = real_cli("create", "-q").out.strip()
+    assert real_cli("exec", made, "--", "sh", "-c", "echo mine > /opt/tool").code == Exit.OK
+    snapshot = real_cli("snapshot", "create", made, "--json").json["id"]
+    assert real_cli("image", "publish", snapshot, "--name", "run-tools").code == Exit.OK
+    assert real_cli("run", str(tmp_path / "look.py"), "--image", "run-tools").out == "mine\n\n"
+    job = real_cli("run", str(tmp_path / "look.py"), "--image", "run-tools", "--async").out.strip()
+    assert real_cli("job", "wait", job).out == "mine\n\n"
+    refused, create = (
+        real_cli("run", str(tmp_path / "look.py"), "--image", "no"),
+        real_cli("create", "--image", "no"),
+    )
+    assert (refused.code, refused.err) == (create.code, create.err)
+    real_cli("delete", made)
+
+
+def test_flags_of_the_program_go_behind_two_dashes(real_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "words.sh").write_text('echo "$@"')
+    refused = real_cli("run", str(tmp_path / "words.sh"), "--title", "x", NO_COLOR="1")
+    assert (refused.code, "--title" in refused.err) == (Exit.USAGE, True)
+    assert real_cli("run", str(tmp_path / "words.sh"), "--", "--title", "x").out == "--title x\n"
+    assert real_cli("run", "--", str(tmp_path / "words.sh"), "--title").out == "--title\n"

@@ -18,18 +18,18 @@ def test_create_get_list_and_destroy_speak_json(cli: Cli) -> None:
     made = cli("create", "--profile", "profile.agent-dev", "--label", "t=json", "--ttl", "1h", "--json").json
     assert re.fullmatch(r"sbx_[0-9a-z]{26}", made["id"])
     assert made["state"] == "ready"
-    assert cli("get", made["id"], "--json").json["ttl"] == "1h"
-    assert [one["id"] for one in cli("list", "--label", "t=json", "--json").json] == [made["id"]]
-    assert cli("destroy", made["id"], "--json").json["state"] == "destroyed"
-    assert cli("destroy", made["id"]).code == Exit.OK
-    assert cli("list", "--label", "t=json", "--json").json == []
+    assert cli("show", made["id"], "--json").json["ttl"] == "1h"
+    assert [one["id"] for one in cli("list", "--label", "t=json", "--json").items] == [made["id"]]
+    assert cli("delete", made["id"], "--json").json["state"] == "destroyed"
+    assert cli("delete", made["id"]).code == Exit.OK
+    assert cli("list", "--label", "t=json", "--json").items == []
 
 
 def test_people_get_a_table_with_whole_ids(cli: Cli, sandbox: Sandbox) -> None:
     said = cli("list")
     assert sandbox.id in said.out
     assert "STATE" in said.out
-    assert sandbox.id in cli("get", sandbox.id, "--usage").out
+    assert sandbox.id in cli("show", sandbox.id, "--usage").out
 
 
 @pytest.mark.parametrize(
@@ -50,46 +50,80 @@ def test_changing_verbs_bring_a_sandbox_into_their_state(
 
 def test_extend_ttl_moves_the_end(cli: Cli, sandbox: Sandbox) -> None:
     before = sandbox.info.expires_at
-    assert cli("extend-ttl", sandbox.id, "1h").code == Exit.OK
+    assert cli("update", sandbox.id, "--ttl", "1h").code == Exit.OK
     after = sandbox.refresh().expires_at
     assert before is not None
     assert after is not None
     assert (after - before).total_seconds() == 3600
 
 
+def test_update_names_and_labels_it_anew(cli: Cli, sandbox: Sandbox) -> None:
+    first = cli("update", sandbox.id, "--name", "one", "--label", "a=1", "-l", "b=2", "--json").json
+    assert (first["name"], first["labels"]["a"], first["labels"]["b"]) == ("one", "1", "2")
+    said = cli("update", "one", "--name", "two", "--label", "a-", "--label", "b=x-", "--ttl", "1h")
+    assert (said.code, said.out.split()[:2]) == (Exit.OK, [sandbox.id, "two"])
+    now = sandbox.refresh()
+    assert (now.name, now.labels.get("a"), now.labels["b"]) == ("two", None, "x-")
+    for nothing in ((), ("--quote", "quo_0123456789abcdefghjkmnpqrs")):
+        refused = cli("update", "two", *nothing)
+        assert refused.code == Exit.ERROR
+        assert "sandboxer update two --ttl 1h" in refused.err
+
+
 def test_logs_tell_each_step(cli: Cli, sandbox: Sandbox) -> None:
-    lines = cli("logs", sandbox.id, "--json").out.splitlines()
-    assert '"sandbox.ready"' in lines[-1] or "ready" in lines[-1]
-    assert "ready" in cli("logs", sandbox.id).out
+    assert cli("events", sandbox.id, "--json").items[-1]["kind"] == "sandbox.ready"
+    assert "ready" in cli("events", sandbox.id).out
+
+
+def test_create_says_what_to_type_next_by_the_name_that_was_given(cli: Cli) -> None:
+    said = cli("create", "--name", "my box")
+    assert said.err.strip() == "next: sandboxer shell 'my box'"
+    assert "probe_passed" not in said.out
+    assert cli("delete", "my box").code == Exit.OK
+
+
+def test_create_makes_the_default_profile_and_prints_the_id_alone_when_quiet(cli: Cli) -> None:
+    ids = [cli("create", "-q").out.strip(), cli("create", "-q", "--ttl", "1h").out.strip()]
+    profiles = {cli("show", one, "--json").json["profile"] for one in ids}
+    assert len(profiles) == 1
+    assert "canary" not in profiles.pop()
+    assert cli("delete", *ids).code == Exit.OK
+
+
+def test_a_duration_is_a_number_and_a_unit(cli: Cli, sandbox: Sandbox) -> None:
+    for wrong in ("90", "soon", "1.5h"):
+        said = cli("exec", sandbox.id, "--timeout", wrong, "--", "true", NO_COLOR="1", COLUMNS="200")
+        assert (said.code, "90s, 15m, 4h or 2d" in said.err) == (Exit.USAGE, True), said.err
+    assert cli("exec", sandbox.id, "--timeout", "90s", "--", "true").code == Exit.OK
 
 
 def test_upkeep_verbs_answer(cli: Cli) -> None:
     assert cli("expire", "--json").json["applied"] is False
-    assert cli("inspect", "stale", "--json").json == []
+    assert cli("inspect", "stale", "--json").items == []
     assert cli("inspect", "host", "--json").json["version"]
     assert cli("inspect", "host").code == Exit.OK
     assert cli("reap-stale", "--json").json == {"removed": []}
     assert cli("image", "gc", "--dry-run", "--json").json["grace"] == "1d"
-    assert "nobody needs these" in cli("image", "gc", "--dry-run").out
+    assert "0 to remove" in cli("image", "gc", "--dry-run").out
     assert cli("image", "gc", "--json").json == {"removed": []}
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
-    key = cli("keys", "create", "laptop", "--account", "team-b", "--json").json
+    key = cli("key", "create", "laptop", "--account", "team-b", "--json").json
     assert key["secret_key"].startswith("sbx-sk-")
-    listed = cli("keys", "list")
+    listed = cli("key", "list")
     assert key["public_key"] in listed.out
     assert key["secret_key"] not in listed.out
-    assert cli("keys", "revoke", key["public_key"]).code == Exit.OK
+    assert cli("key", "delete", key["public_key"]).code == Exit.OK
 
 
 def test_a_refusal_exits_4_and_says_what_whose_fault_and_what_next(cli: Cli) -> None:
-    said = cli("get", ABSENT)
+    said = cli("show", ABSENT)
     assert said.code == Exit.REFUSED
     assert "not_found" in said.err
-    assert "your side" in said.err
+    assert "sandboxer list" in said.err
     assert "Traceback" not in said.err
-    error = cli("get", ABSENT, "--json").error
+    error = cli("show", ABSENT, "--json").error
     assert (error["code"], error["fault"], error["status"]) == ("not_found", "caller", 404)
     assert error["next_step"]
     assert error["request_id"]

@@ -111,7 +111,8 @@ def test_the_terminals_size_is_ours_and_follows_changes(real_cli: Cli, real_sand
 def test_ctrl_c_goes_inside_and_does_not_end_us(real_cli: Cli, real_sandbox: Sandbox) -> None:
     with screen(real_cli, "shell", real_sandbox.id) as terminal:
         terminal.wait_for(b"# ")
-        terminal.type(b"echo go=on | tr = +; sleep 600\r")
+        # Said by the foreground process itself: one that the shell is about to start would miss Ctrl-C.
+        terminal.type(b"sh -c 'echo go=on | tr = +; exec sleep 600'\r")
         terminal.wait_for(b"go+on")
         terminal.type(b"\x03")
         terminal.type(b"echo still=here | tr = +\r")
@@ -135,6 +136,49 @@ def test_detaching_leaves_the_program_and_attaching_finds_it(real_cli: Cli, real
         terminal.wait_for(b"kept+again")
         terminal.type(b"exit 5\r")
         assert terminal.end() == 5
+
+
+def test_shell_goes_back_to_the_terminal_that_was_left_and_says_how_to_leave(
+    real_cli: Cli, real_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    cli = Cli(real_cli.environment | {"SANDBOXER_CONFIG_DIR": str(tmp_path)})
+    with screen(cli, "shell", real_sandbox.id[:20]) as terminal:
+        terminal.wait_for(b"Ctrl-] leaves")
+        terminal.wait_for(b"# ")
+        terminal.type(b"word=kept; echo ready=now | tr = +\r")
+        terminal.wait_for(b"ready+now")
+        # While it is in use here, another window gets a terminal of its own.
+        with screen(cli, "shell", real_sandbox.id) as other:
+            other.wait_for(b"# ")
+            other.type(b"echo [$word] | tr [ +\r")
+            other.wait_for(b"+]")
+            other.type(b"exit\r")
+            assert other.end() == 0
+        terminal.type(b"\x1d")
+        assert terminal.end() == 0
+    with screen(cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"back in the terminal")
+        terminal.type(b"echo $word=again | tr = +\r")
+        terminal.wait_for(b"kept+again")
+        terminal.type(b"\x1d")
+        assert terminal.end() == 0
+    with screen(cli, "shell", real_sandbox.id, "--new") as terminal:
+        terminal.wait_for(b"# ")
+        terminal.type(b"echo [$word] | tr [ +\r")
+        terminal.wait_for(b"+]")
+        terminal.type(b"exit 3\r")
+        assert terminal.end() == 3
+    running = [one for one in real_sandbox.terminal.list() if one.running]
+    assert len(running) == 1
+    with screen(cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"back in the terminal")
+        terminal.type(b"exit 4\r")
+        assert terminal.end() == 4
+    # It has ended: there is nothing to go back to.
+    with screen(cli, "shell", real_sandbox.id) as terminal:
+        assert b"back in" not in terminal.wait_for(b"# ")
+        terminal.type(b"exit\r")
+        terminal.end()
 
 
 def test_without_a_terminal_shell_says_what_to_use_instead(cli: Cli, sandbox: Sandbox) -> None:

@@ -24,7 +24,7 @@ def test_a_disk_is_kept_shown_restored_cloned_and_dropped(cli: Cli, sandbox: San
     clones = cli("snapshot", "clone", made["id"], "--count", "2", "--json").json["sandboxes"]
     tree = cli("snapshot", "tree").out
     lines = [line.rstrip() for line in tree.splitlines()]
-    assert lines[0].startswith(f"{made['id']} first kept")
+    assert any(line.startswith(f"{made['id']} first kept") for line in lines)
     assert any(line.startswith("└── snp_") for line in lines)
     assert all(clone["id"] in tree for clone in clones)
     again = cli("create", "--snapshot", made["id"], "--json").json
@@ -32,6 +32,16 @@ def test_a_disk_is_kept_shown_restored_cloned_and_dropped(cli: Cli, sandbox: San
     refused = cli("snapshot", "lock", made["id"], "--json")
     assert (refused.code, refused.error["code"]) == (Exit.REFUSED, "conflict")
     assert cli("snapshot", "unlock", made["id"], "--json").json["locked_at"] is None
-    assert "dropped" in cli("snapshot", "remove", made["id"]).out
+    assert "dropped" in cli("snapshot", "delete", made["id"]).out
     assert cli("snapshot", "clone", made["id"]).code == Exit.REFUSED
-    cli("destroy", again["id"], *(clone["id"] for clone in clones))
+    cli("delete", again["id"], *(clone["id"] for clone in clones))
+
+
+def test_what_is_published_may_be_called_by_its_name(cli: Cli) -> None:
+    made = cli("create", "--name", "My box", "--json").json
+    kept = cli("snapshot", "create", "My box", "--name", "first", "--json").json
+    assert cli("image", "publish", "My box", "--name", "tool", "--json").json["source"] == made["id"]
+    assert cli("image", "publish", "first", "--name", "tool-2", "--json").json["source"] == kept["id"]
+    missing = cli("image", "publish", "nobody", "--name", "tool-3")
+    assert (missing.code, "No such sandbox: nobody" in missing.err) == (Exit.REFUSED, True)
+    cli("delete", made["id"])

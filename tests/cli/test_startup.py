@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from bench.scenarios.startup import start
 from tests.support.platforms import Up
 
 LIST = """
@@ -19,8 +21,9 @@ print(*sys.modules, file=sys.stderr)
 sys.exit(code)
 """
 IMPORT = "import sys; from sandboxer.sdk import Sandboxer, AsyncSandboxer; print(*sys.modules)"
-# Those of one noun, with its events, and the words that all share.
+# Those of one noun, with its events, and the words that all share; next steps are words without a model.
 MODELS = {"sandboxes", "words"}
+STEPS = "next_steps"
 # Building what has to do with files, other nouns, terminals or wallets takes longer than asking.
 NEVER = {"websockets", "segno", "asyncio.sslproto", "yaml", "sqlalchemy", "fastapi"}
 
@@ -31,8 +34,8 @@ STARTS = {
     "list": COMMAND.format(["list"]),
     "--help": COMMAND.format(["--help"]),
 }
-# `list` was seen at 1.36 to 1.52 times the libraries: 1.5 is aimed at, and this tells when it gets worse.
-MOST = {"the client": 1.5, "list": 1.75, "--help": 1.5}
+# `list` was seen at 1.28 to 1.35 times the libraries.
+MOST = {"the client": 1.5, "list": 1.5, "--help": 1.5}
 ROUNDS = 11
 
 
@@ -42,7 +45,7 @@ def test_a_list_loads_the_models_of_sandboxes_and_of_no_other_noun(up: Up) -> No
     assert done.returncode == 0, done.stderr
     loaded = set(done.stderr.split())
     models = {name.removeprefix("sandboxer.wire.") for name in loaded if name.startswith("sandboxer.wire.")}
-    assert models == MODELS
+    assert models - {STEPS} == MODELS
     assert not loaded & NEVER
     assert not [name for name in loaded if name.startswith("sandboxer.sdk.aio")]
 
@@ -52,7 +55,8 @@ def test_importing_the_client_builds_no_model() -> None:
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert "sandboxer.sdk.sync.client" in loaded
-    assert not [name for name in loaded if name.split(".")[0] == "pydantic" or ".wire" in name]
+    assert not [name for name in loaded if name.split(".")[0] == "pydantic"]
+    assert {name for name in loaded if ".wire." in name} <= {f"sandboxer.wire.{STEPS}"}
 
 
 @pytest.mark.alone
@@ -65,6 +69,15 @@ def test_starting_costs_little_more_than_the_libraries_it_stands_on(up: Up, star
     # The least of each, taken in turns: whatever disturbs a round can only add to what it costs.
     least_ours, least_theirs = (min(costs) for costs in zip(*rounds, strict=True))
     assert least_ours <= MOST[start] * least_theirs, rounds
+
+
+@pytest.mark.alone
+def test_a_platform_serves_before_long(tmp_path: Path) -> None:
+    row = start(tmp_path / "start", 7)
+    assert row.baseline is not None
+    # Seen at 1.35 to 1.45 on a busy machine and 1.61 on a quiet one, where libraries load faster: the bar of
+    # 1.5 is not reached there. The least of each, as above.
+    assert min(row.subject.values) <= 1.75 * min(row.baseline.values), row
 
 
 def cpu_s(program: str, environment: Mapping[str, str]) -> float:

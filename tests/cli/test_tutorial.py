@@ -1,10 +1,11 @@
-"""The tutorial, typed word for word on a real platform: what it says comes out has to come out."""
+"""The README, the tutorial and a guide, typed word for word on a real platform: they print what they say."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,39 +14,77 @@ import pytest
 
 from tests.support.platforms import real_platform, why_not_real
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-sandbox.md"
-BOX = re.compile(r"^```(?P<kind>sh|python)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[2]
+TYPED = re.compile(r"<!-- typed: begin -->(.*?)<!-- typed: end -->", re.DOTALL)
+BOX = re.compile(r"^```(?P<kind>sh|console|python)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the pages use jq")
+pytestmark = [pytest.mark.timeout(300), needs_jq]
 
 
-def script() -> str:
+def script(page: Path) -> str:
     """All boxes between the marks, in their order; a program is run as the page says."""
-    typed = PAGE.read_text().partition("<!-- typed: begin -->")[2].partition("<!-- typed: end -->")[0]
     boxes = [
-        box["text"] if box["kind"] == "sh" else f"python - <<'THE_END'\n{box['text']}THE_END\n"
+        in_shell(box["kind"], box["text"])
+        for typed in TYPED.findall(page.read_text())
         for box in BOX.finditer(typed)
     ]
-    return "set -eux\n" + "".join(boxes)
+    return "set -eux\n" + without_packages("".join(boxes))
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(shutil.which("jq") is None, reason="the tutorial uses jq")
-def test_the_tutorial_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+def in_shell(kind: str, text: str) -> str:
+    """What a box has, as a shell runs it."""
+    if kind == "python":
+        return f"python - <<'THE_END'\n{text}THE_END\n"
+    return "".join(re.findall(r"^\$ (.*\n)", text, re.MULTILINE)) if kind == "console" else text
+
+
+def without_packages(text: str) -> str:
+    """Leaves out what asks a registry, where there is none."""
+    try:
+        socket.create_connection(("pypi.org", 443), 5).close()
+    except OSError:
+        return "".join(line for line in text.splitlines(keepends=True) if "cowsay" not in line)
+    return text
+
+
+def typed(page: str, folder: Path) -> list[str]:
+    """What the page prints, line by line."""
     if why := why_not_real():
         pytest.skip(why)
     tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # Four of the tutorial's sandboxes and their snapshot, in sparse files.
-    with real_platform(tmp_path / "state", pool_mb=8192) as up:
+    # Five sandboxes and their snapshot, in sparse files.
+    with real_platform(folder / "state", pool_mb=8192) as up:
         done = subprocess.run(
-            ["bash", "-c", script()],
+            ["bash", "-c", script(ROOT / page)],
             env=up.environment | {"PATH": tools},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=240,
             check=False,
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    said = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_tutorial_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    said = typed("docs/tutorial/first-sandbox.md", tmp_path)
     assert "42" in said
-    assert said.count("45") == 2, "once as it was copied out, once after the disk came back"
-    assert "hi" in said
+    assert "and no further" in said
+    assert "done after 4 steps: fib.py is written and its test passes" in said
+    assert len([line for line in said if line.endswith("832040") and line.startswith("<Sandbox")]) == 3
+
+
+def test_the_readme_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    said = typed("README.md", tmp_path)
+    assert "42" in said
+    assert said.count("kept") == 1, "by `run`"
+    assert 'print("kept")' in said, "by the service"
+    assert any(line.startswith("<Sandbox") and line.endswith("from Python") for line in said)
+
+
+def test_the_guide_to_snapshots_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    said = typed("docs/guides/snapshots.md", tmp_path)
+    assert "x = 42" in said
+    assert [line.partition(" ")[2] for line in said].count("ready") == 3
+    assert any(line.startswith("└── snp_") and " after kept " in line for line in said)

@@ -8,7 +8,7 @@ from sandboxer.backends.checks import CHECKS, Bench, Check, Verdict, run_check, 
 from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.scripted import DEVIATIONS, Scripted
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 
 def make_order() -> Order:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandboxer.artifacts.snapshots.lifecycle import State as SnapshotState
+from sandboxer.artifacts.records import State as SnapshotState
 from sandboxer.backends.contract import Presence, Snapshots
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.identity.keys import Caller
 from sandboxer.observe.events import Event
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import inspection
 from sandboxer.wiring import Platform
 
 OWNER = Caller(public_key="sbx-pk-crash", account="owner", is_owner=True)
@@ -23,18 +24,15 @@ STEADY = {"kind": "steady"}
 
 async def audit(platform: Platform) -> list[str]:
     """Complaints; none if all is well."""
-    records = await everything(platform)
+    histories = await everything_with_events(platform)
+    records = [sandbox for sandbox, _ in histories]
     complaints = [f"{s.id} is still {s.state}" for s in records if s.state in UNSETTLED]
-    for sandbox in records:
-        complaints += chain_complaints(sandbox, await history(platform, sandbox.id))
+    for sandbox, events in histories:
+        complaints += chain_complaints(sandbox, events)
         complaints += await life_complaints(platform, sandbox)
     held = {s.id for s in records if s.state not in EMPTY}
     found = set(await platform.backends["ext.namespaces"].inventory())
-    strays = {
-        sandbox_id
-        for sandbox_id in found - held
-        if not platform.sandboxes.dependencies.warm.holds(sandbox_id)
-    }
+    strays = {sandbox_id for sandbox_id in found - held if not platform.sandboxes.warm.holds(sandbox_id)}
     complaints += [f"{sandbox_id} is on the host without a reason" for sandbox_id in strays]
     complaints += [f"{sandbox_id} is not on the host" for sandbox_id in held - found]
     return complaints + await kept_complaints(platform)
@@ -58,15 +56,24 @@ async def kept_complaints(platform: Platform) -> list[str]:
 
 async def everything(platform: Platform) -> list[Sandbox]:
     records: list[Sandbox] = []
-    for state in State:
-        cursor = None
-        while True:
-            page = await platform.sandboxes.list(OWNER, state=state, limit=500, cursor=cursor)
-            records += page.records
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-    return records
+    cursor = None
+    while True:
+        page = await inspection.list_sandboxes(
+            platform.sandboxes, OWNER, states=tuple(State), limit=500, cursor=cursor
+        )
+        records += page.records
+        cursor = page.next_cursor
+        if cursor is None:
+            return records
+
+
+async def everything_with_events(platform: Platform) -> list[tuple[Sandbox, list[Event]]]:
+    """A loop may record a step between the two reads, such as that work began: then both are read again."""
+    records, histories = await everything(platform), list[tuple[Sandbox, list[Event]]]()
+    while [sandbox for sandbox, _ in histories] != records:
+        histories = [(sandbox, await history(platform, sandbox.id)) for sandbox in records]
+        records = await everything(platform)
+    return histories
 
 
 async def history(platform: Platform, sandbox_id: str) -> list[Event]:

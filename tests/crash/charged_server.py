@@ -201,7 +201,7 @@ async def open_backend(_: object) -> AsyncIterator[LastingHost]:
 def main() -> None:
     """A line is a plan; the answers are the number of the process, and how it ended."""
     # Before the fork: what takes longer to load than a platform to open, the public authorities among it.
-    assert up.run_server
+    assert up.http_server.run
     assert root_command()
     with shared_trust():
         httpx.Client().close()

@@ -133,7 +133,7 @@ class _Customer:
         self._memory.answered.append(f"adjust:{id_}")
 
     def _cut(self) -> None:
-        child = self._client.keys.cut("child", CHILD_SCOPES, budget_sats=self._dice.randint(50, 200))
+        child = self._client.keys.delegate("child", CHILD_SCOPES, budget_sats=self._dice.randint(50, 200))
         self._memory.children.append(Credentials(child.public_key, child.secret_key, self._url))
         with Sandboxer(url=self._url, public_key=child.public_key, secret_key=child.secret_key) as other:
             other.create(resources=SMALL, ttl="1h")

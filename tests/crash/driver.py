@@ -19,10 +19,13 @@ from sandboxer.backends.namespaces import backend as namespaces
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime
+from sandboxer.sandboxes.use_cases.access import open_line
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.crash.audit import OWNER, STEADY, audit, everything
 from tests.support.real_backend import GUEST_DIR, IMAGES_DIR
+from tests.support.sandboxes import ACTS
 
 WORKERS = 4
 MOST = 10
@@ -61,7 +64,7 @@ async def _serve(plan: Round, pipe: Connection) -> None:
         pipe.send(("audited", await audit(platform), states))
         if plan.is_last:
             for sandbox in await everything(platform):
-                await platform.sandboxes.destroy(sandbox.id, OWNER)
+                await lifetime.destroy(platform.sandboxes, sandbox.id, OWNER)
             for snapshot in await platform.artifacts.snapshots.repository.living():
                 await platform.artifacts.snapshots.drop(snapshot.id, OWNER)
             pipe.send(("cleared", await audit(platform), {}))
@@ -84,9 +87,7 @@ def _small_profiles(folder: Path) -> Path:
 
 async def _work(platform: Platform, dice: random.Random) -> None:
     while True:
-        living = [
-            s for s in platform.sandboxes.dependencies.repository.living() if s.state is not State.FAILED
-        ]
+        living = [s for s in platform.sandboxes.repository.living() if s.state is not State.FAILED]
         steady = sum(s.labels == STEADY for s in living)
         with contextlib.suppress(SandboxerError):
             if len(living) < 3 or (len(living) < MOST and dice.random() < 0.4):
@@ -98,16 +99,16 @@ async def _work(platform: Platform, dice: random.Random) -> None:
 
 async def _create(platform: Platform, *, is_steady: bool) -> None:
     if not is_steady:
-        await platform.sandboxes.create(CreateRequest(), OWNER)
+        await creation.create(platform.sandboxes, CreateRequest(), OWNER)
         return
     # A sixth of the maximum, as `audit.is_steady` knows it.
-    sandbox = await platform.sandboxes.create(CreateRequest(labels=STEADY, ttl="4h"), OWNER)
+    sandbox = await creation.create(platform.sandboxes, CreateRequest(labels=STEADY, ttl="4h"), OWNER)
     async with (
-        platform.sandboxes.line(sandbox.id, OWNER, activity="processes") as guest,
+        open_line(platform.sandboxes, sandbox.id, OWNER, activity="processes") as guest,
         await guest.run(Command(argv=("/bin/sleep", "100000")), process_id="prc_steady"),
     ):
         pass
-    await platform.sandboxes.change_ttl(sandbox.id, "1m", OWNER)
+    await lifetime.change_ttl(platform.sandboxes, sandbox.id, "1m", OWNER)
 
 
 async def _keep(platform: Platform, sandbox_id: str, dice: random.Random) -> None:
@@ -128,7 +129,7 @@ async def _keep(platform: Platform, sandbox_id: str, dice: random.Random) -> Non
 
 
 async def _change(platform: Platform, dice: random.Random) -> None:
-    others = [s for s in platform.sandboxes.dependencies.repository.living() if s.labels != STEADY]
+    others = [s for s in platform.sandboxes.repository.living() if s.labels != STEADY]
     if not others:
         return
     sandbox = dice.choice(others)
@@ -137,6 +138,6 @@ async def _change(platform: Platform, dice: random.Random) -> None:
         return
     act = dice.choice(("destroy", "destroy", "recreate", "freeze", "thaw", "stop", "resume", "change_ttl"))
     if act == "change_ttl":
-        await platform.sandboxes.change_ttl(sandbox.id, "1m", OWNER)
+        await lifetime.change_ttl(platform.sandboxes, sandbox.id, "1m", OWNER)
     else:
-        await getattr(platform.sandboxes, act)(sandbox.id, OWNER)
+        await ACTS[act](platform.sandboxes, sandbox.id, OWNER)

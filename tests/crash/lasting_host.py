@@ -14,8 +14,7 @@ from typing import Any
 from sandboxer.backends.contract import Order, Presence
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.backends.scripted.box import Box
-from sandboxer.backends.scripted.disk import Disk
-from sandboxer.backends.scripted.kept_disks import ScriptedVolumes
+from sandboxer.backends.scripted.disk import Disk, ScriptedVolumes
 
 # Everything that changes what the host holds.
 CHANGES = (

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.edges.cli.installation import IN_UNIT
 from sandboxer.settings import Settings
 
 UNIT = Path(__file__).parents[2] / "deploy" / "sandboxer.service"
@@ -23,7 +24,7 @@ UNIT = Path(__file__).parents[2] / "deploy" / "sandboxer.service"
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     # The program is where an operator will have put it; here it is where the tests run.
     here = Path(sys.executable).parent / "sandboxer"
-    text = UNIT.read_text().replace("/opt/sandboxer/.venv/bin/sandboxer", str(here))
+    text = UNIT.read_text().replace(IN_UNIT, str(here))
     copy = tmp_path / "sandboxer.service"
     copy.write_text(text)
     checked = subprocess.run(
@@ -82,13 +83,13 @@ def test_the_units_command_makes_sandboxes_with_its_capabilities_and_umask(tmp_p
     replaced = {
         words[0]: str(Path(sys.executable).parent / "sandboxer"),
         "/var/lib/sandboxer": str(state),
-        "7777": "0",
     }
     command = [replaced.get(word, word) for word in words]
     environment = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "SANDBOXER_IMAGES_DIR": str(Settings().images_dir),
         "SANDBOXER_POOL_SIZE_MB": "2048",
+        "SANDBOXER_PORT": "0",
     }
     try:
         done = subprocess.run(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.debian import build_wheel
 from tests.support.platforms import (
     Up,
     destroy_everything,
@@ -21,7 +21,6 @@ from tests.support.platforms import (
     why_not_real,
 )
 
-ROOT = Path(__file__).parents[2]
 # Packages come from the network, and a platform starts from them.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 OF_THE_SERVER = {"fastapi", "sqlalchemy", "uvicorn", "alembic", "cryptography", "web3", "x402", "pyyaml"}
@@ -29,11 +28,7 @@ OF_THE_SERVER = {"fastapi", "sqlalchemy", "uvicorn", "alembic", "cryptography", 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    built = {"VENV": str(Path(sys.executable).parents[1])}
-    subprocess.run([ROOT / "scripts" / "build-wheel", folder], check=True, env=os.environ | built)
-    (found,) = folder.glob("*.whl")
-    return found
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +87,7 @@ def first_sandbox(programs: Path, up: Up) -> str:
     made = json.loads(said(cli, "create", "--profile", "profile.agent-dev", "--json", more=asked))
     assert made["id"] in said(cli, "list", more=asked)
     found = said(cli, "exec", made["id"], "--", "echo", "from", "inside", more=asked).strip()
-    said(cli, "destroy", made["id"], more=asked)
+    said(cli, "delete", made["id"], more=asked)
     return found
 
 
@@ -116,7 +111,7 @@ def test_the_whole_finds_its_guest_its_profiles_and_its_recipes_in_the_package(w
         assert Path(settings[name]).is_dir()
     assert os.access(Path(settings["guest_dir"]) / "launcher", os.X_OK)
     known = (
-        "from sandboxer.kernel.shipped import RECIPES; print(*sorted(p.stem for p in RECIPES.glob('*.yaml')))"
+        "from sandboxer.kernel.program import RECIPES; print(*sorted(p.stem for p in RECIPES.glob('*.yaml')))"
     )
     assert {"base", "languages"} <= set(said(whole / "python", "-c", known, more={}).split())
 

@@ -79,7 +79,7 @@ def make(served: Served) -> Made:
         key = owner.keys.create("agent", "agent")
     agent = Credentials(key.public_key, key.secret_key, served.up.url)
     with as_key(served, agent) as client:
-        cut = client.keys.cut(
+        cut = client.keys.delegate(
             "child",
             ["sandboxes:create", "sandboxes:read", "sandboxes:destroy", "exec"],
             budget_sats=CHILD_SATS,

@@ -12,9 +12,10 @@ import pytest
 from sandboxer.accounts.caps import Caps
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Forbidden
-from sandboxer.sandboxes.charges.charging import spent_sats
+from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, due_times, fund, paying, settled, until
 from tests.support.clock import ManualClock, eventually
@@ -29,7 +30,7 @@ async def test_a_server_that_was_down_makes_no_debt(
     open_one: OpenPlatform, clock: ManualClock, down: timedelta
 ) -> None:
     async with paying(open_one, sats=3000, rates=FAST) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         clock.advance(timedelta(seconds=10))
     clock.advance(down)
     async with paying(open_one, rates=FAST) as platform:
@@ -47,7 +48,7 @@ async def test_who_pays_while_the_grace_after_a_downtime_lasts_goes_on(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=3000, rates=FAST) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         clock.advance(timedelta(seconds=10))
     clock.advance(timedelta(hours=5))
     async with paying(open_one, rates=FAST) as platform:
@@ -62,7 +63,7 @@ async def test_a_dry_moment_noticed_late_is_charged_until_the_grace_it_had_earne
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=3000, rates=FAST) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         # The server stands still for an hour, and nothing of it was seen as a downtime.
         clock.advance(timedelta(hours=1))
         await due_times(platform)
@@ -76,7 +77,7 @@ async def test_nothing_is_owed_for_a_disk_after_its_account_was_reaped(
 ) -> None:
     rates = {**FAST, "stored_disk_gb_msats": 1000}
     async with paying(open_one, sats=3000, rates=rates) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         clock.advance(timedelta(minutes=1))
         await due_times(platform)
         await until(platform, sandbox.id, State.REAPED)
@@ -89,7 +90,7 @@ async def test_a_sandbox_that_died_unseen_pays_until_it_was_last_witnessed_alive
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted, how: str
 ) -> None:
     async with paying(open_one, sats=10_000) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         clock.advance(timedelta(seconds=8))
     if how == "reboot":
         backend.reboot()
@@ -98,7 +99,7 @@ async def test_a_sandbox_that_died_unseen_pays_until_it_was_last_witnessed_alive
         backend.boxes.clear()
     clock.advance(timedelta(seconds=44))
     async with paying(open_one) as platform:
-        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        found = await platform.sandboxes.visible(sandbox.id, ALICE)
         assert found.state is (State.STOPPED if how == "reboot" else State.FAILED)
         assert (await settled(platform)).posted == 10_000 - 8
 
@@ -107,14 +108,14 @@ async def test_the_dead_pay_until_they_were_seen_though_the_living_ran_dry_meanw
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted
 ) -> None:
     async with paying(open_one, sats=100_000, rates=FAST) as platform:
-        dead = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
-        await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        dead = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         clock.advance(timedelta(seconds=10))
     del backend.boxes[dead.id]
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=FAST) as platform:
         now = clock.now()
-        record = await platform.sandboxes.get(dead.id, ALICE)
+        record = await platform.sandboxes.visible(dead.id, ALICE)
         assert await platform.store.read(lambda conn: spent_sats(conn, record, now=now)) == 1000
         bucket = await settled(platform)
         assert (bucket.posted, bucket.debt) == (0, 0)
@@ -124,7 +125,7 @@ async def test_a_ttl_that_ended_while_the_server_was_down_ends_the_charge(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=100_000) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1h"), ALICE)
     clock.advance(timedelta(hours=5))
     async with paying(open_one) as platform:
         await until_gone(platform, sandbox.id)
@@ -132,24 +133,24 @@ async def test_a_ttl_that_ended_while_the_server_was_down_ends_the_charge(
 
 
 async def until_gone(platform: Platform, sandbox_id: str) -> None:
-    await eventually(lambda: platform.sandboxes.dependencies.repository.peek(sandbox_id) is None)
+    await eventually(lambda: platform.sandboxes.repository.peek(sandbox_id) is None)
 
 
 async def test_spent_sats_are_those_that_the_ledger_took(open_one: OpenPlatform, clock: ManualClock) -> None:
     # At this rate no microsecond ends at a whole sat.
     async with paying(open_one, sats=10_000, rates={**RATES, "running_msats": 1237}) as platform:
         await cap(platform, Caps(per_sandbox_sats=7))
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         await planned_somewhen(platform)
         clock.advance(timedelta(hours=1))
         await due_times(platform)
         await until(platform, sandbox.id, State.REAPED)
         now = clock.now()
-        record = await platform.sandboxes.get(sandbox.id, ALICE)
+        record = await platform.sandboxes.visible(sandbox.id, ALICE)
         assert await platform.store.read(lambda conn: spent_sats(conn, record, now=now)) == 7
         assert (await settled(platform)).posted == 10_000 - 7
         with pytest.raises(Forbidden) as refused:
-            await platform.sandboxes.resume(sandbox.id, ALICE)
+            await pause.resume(platform.sandboxes, sandbox.id, ALICE)
         assert refused.value.facts["spent_sats"] == 7
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxer.kernel.clock import ADOPT_AFTER, TOLERANCE, Beat, Finding, GuardedClock
-from sandboxer.money.accrual import GapKind
 from sandboxer.money.heartbeat import SILENT_FOR, gap_before, silence_before
+from sandboxer.money.records import GapKind
 from tests.faults.lying_host import START, LyingHost
 
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)

@@ -17,6 +17,7 @@ from sandboxer.kernel.errors import Unauthenticated, Unavailable
 from sandboxer.money.heartbeat import read_beat
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.faults.lying_host import START, LyingHost
@@ -75,7 +76,7 @@ async def test_a_clock_set_forward_and_back_refuses_nobody_and_charges_nobody(
 ) -> None:
     async with open_it() as platform:
         await fund(platform, 10_000, id="first")
-        await platform.sandboxes.create(CreateRequest(), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         key = await platform.keys.create("alice", "test")
         host.pass_time(MINUTE)
         host.set_wall(HOUR)
@@ -123,7 +124,7 @@ async def test_a_jump_of_the_clock_drains_no_funded_account(
 ) -> None:
     async with open_it() as platform:
         await fund(platform, 1_000_000, id="first")
-        await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         host.set_wall(timedelta(days=7))
         await seconds_until(host, lambda: platform.timekeeper.trouble is not None)
         host.pass_time(timedelta(minutes=10 if stays else 9))
@@ -139,13 +140,13 @@ async def test_a_clock_set_while_the_server_was_down_charges_what_the_boot_clock
 ) -> None:
     async with open_it() as platform:
         await fund(platform, 1_000_000, id="first")
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
     host.pass_time(MINUTE)
     host.set_wall(timedelta(days=365))
     async with open_it() as platform:
         host.pass_time(MINUTE)
         assert (await settled(platform)).posted == 1_000_000 - 120
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.READY
 
 
 async def test_time_over_a_reboot_is_charged_to_nobody_whatever_the_clock_says(
@@ -153,14 +154,14 @@ async def test_time_over_a_reboot_is_charged_to_nobody_whatever_the_clock_says(
 ) -> None:
     async with open_it(stored_disk_gb_msats=1000) as platform:
         await fund(platform, 1_000_000, id="first")
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="24h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="24h"), ALICE)
         stored = sandbox.terms.card.stored
         host.pass_time(timedelta(seconds=8))
     box.reboot()
     host.reboot(takes=timedelta(seconds=40))
     host.set_wall(timedelta(days=3650))
     async with open_it(stored_disk_gb_msats=1000) as platform:
-        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        found = await platform.sandboxes.visible(sandbox.id, ALICE)
         assert (found.state, found.reason) == (State.STOPPED, "host_rebooted")
         bucket = await settled(platform)
         assert (bucket.posted, bucket.flow.carried) == (1_000_000 - 8, 0)
@@ -187,7 +188,7 @@ async def test_a_host_that_wakes_with_a_wrong_clock_keeps_everything_until_it_is
 ) -> None:
     async with open_it() as platform:
         await fund(platform, 1000, id="first")
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     box.reboot()
     host.reboot(takes=MINUTE)
     host.set_wall(timedelta(days=3650))
@@ -195,4 +196,4 @@ async def test_a_host_that_wakes_with_a_wrong_clock_keeps_everything_until_it_is
         host.pass_time(MINUTE)
         host.set_wall(timedelta(days=-3650))
         host.pass_time(MINUTE)
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.STOPPED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.STOPPED

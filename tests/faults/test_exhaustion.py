@@ -22,6 +22,7 @@ from sandboxer.backends.namespaces.holdings import check_writable
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import NoCapacity, Unavailable, host_exhausted
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.settings import Settings
 from tests.support.clock import ManualClock
 from tests.support.clock import eventually as by_the_clock
@@ -235,11 +236,11 @@ async def test_what_the_host_had_no_room_for_leaves_no_record_for_long(
     async with open_one(on=backend) as platform:
         for _ in full:
             with pytest.raises(Unavailable):
-                await platform.sandboxes.create(CreateRequest(), ALICE)
-        assert (await platform.sandboxes.counts())["failed"] == len(full)
+                await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        assert (await platform.sandboxes.repository.counts())["failed"] == len(full)
         clock.advance(timedelta(minutes=11))
-        await by_the_clock(lambda: not list(platform.sandboxes.dependencies.repository.living()))
-        assert (await platform.sandboxes.counts())["failed"] == 0
+        await by_the_clock(lambda: not list(platform.sandboxes.repository.living()))
+        assert (await platform.sandboxes.repository.counts())["failed"] == 0
 
 
 async def test_a_process_outside_of_every_sandbox_is_seen_and_ended() -> None:

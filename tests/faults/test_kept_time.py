@@ -15,6 +15,7 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, paying, settled
 from tests.support.clock import ManualClock
@@ -30,18 +31,18 @@ async def keep(platform: Platform, backend: Scripted, kind: str) -> str:
     if kind == "volume":
         volume = await platform.artifacts.volumes.create(WantedVolume(name="v", size_mb=16), ALICE)
         return volume.id
-    sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     backend.boxes[sandbox.id].disk.write("/root/file", b"x" * 4 * MIB)
     if kind == "sandbox":
         return sandbox.id
     if kind == "stopped disk":
-        await platform.sandboxes.stop(sandbox.id, ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
         return sandbox.id
     kept = await platform.artifacts.snapshots.take(sandbox.id, WantedSnapshot(), ALICE)
     if kind == "image":
         image = await platform.artifacts.images.publish_snapshot(kept.id, WantedImage(name="i"), ALICE)
         await platform.artifacts.snapshots.drop(kept.id, ALICE)
-    await platform.sandboxes.destroy(sandbox.id, ALICE)
+    await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
     return image.id if kind == "image" else kept.id
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from sandboxer.kernel.errors import FateUnknown, Unavailable
 from sandboxer.store.engine import LAST_PATIENCE, READERS, Store, open_store
-from sandboxer.store.jobs import Patience
 from sandboxer.store.lock import hold_database
+from sandboxer.store.workers import Patience
 from tests.faults.clusters import Cluster
 from tests.support.store import a_record, count, opened, until
 

@@ -6,11 +6,10 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import psycopg
 import pytest
 
-from sandboxer.sdk.errors import ApiError
+from sandboxer.sdk.errors import ApiError, Unreachable
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.faults.clusters import Cluster
 from tests.faults.platforms import served
@@ -97,7 +96,7 @@ def test_a_platform_that_was_passed_over_says_so_and_ends(cluster: Cluster, tmp_
         owner.create()
         # As if it had slept through a restart of its database.
         take_over(cluster.url)
-        with pytest.raises((ApiError, httpx.TransportError)):
+        with pytest.raises((ApiError, Unreachable)):
             owner.create()
         first.process.wait(20)
         assert first.process.returncode != 0

@@ -10,9 +10,10 @@ import pytest
 from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.scripted import Scripted
 from sandboxer.backends.scripted.disk import Disk
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes.quarantine import LONGEST_STEP, goes_at, is_due, seen_again
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, inspection
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
@@ -63,15 +64,15 @@ async def strew(backend: Scripted) -> dict[str, str]:
 
 async def test_no_start_removes_what_has_no_record(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        await platform.sandboxes.create(CreateRequest(), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     made = await strew(backend)
     for _ in range(3):
         async with open_one() as platform:
-            held = await platform.sandboxes.stale(OWNER)
+            held = await inspection.find_stale(platform.sandboxes, OWNER)
             assert {one.unknown.kind.value: one.unknown.id for one in held} == made
             assert set(made.values()) <= set(await backend.disks())
     async with open_one() as platform:
-        removed = await platform.sandboxes.reap_stale(OWNER)
+        removed = await inspection.reap_stale(platform.sandboxes, OWNER)
         assert {one.unknown.id for one in removed} == set(made.values())
         assert not set(made.values()) & set(await backend.disks())
 
@@ -80,10 +81,10 @@ async def test_what_has_no_record_goes_after_its_grace_and_not_before(
     open_one: OpenPlatform, backend: Scripted, clock: ManualClock
 ) -> None:
     async with open_one(quarantine_grace="5h") as platform:
-        await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(ttl="1h"), ALICE)
     made = set((await strew(backend)).values())
     async with open_one(quarantine_grace="5h") as platform:
-        quarantine = platform.sandboxes.dependencies.quarantine
+        quarantine = platform.sandboxes.quarantine
         await eventually(lambda: clock.sleepers() > 0)
         held = await quarantine.look()
         for hours in range(1, 5):
@@ -102,8 +103,8 @@ async def test_a_sandbox_that_nobody_ever_had_goes_at_the_next_start(
 ) -> None:
     """It stood ready when the server was killed. One that was given to somebody is never taken for it."""
     async with open_one(warm_pool={"profile.agent-dev": 1}) as platform:
-        await eventually(lambda: platform.sandboxes.dependencies.warm.count() == 1)
-        claimed = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await eventually(lambda: platform.sandboxes.warm.count() == 1)
+        claimed = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         assert not backend.boxes[claimed.id].order.is_spare
     ready = order(is_spare=True)
     await backend.provision(ready)
@@ -116,9 +117,9 @@ async def test_a_sandbox_that_nobody_ever_had_goes_at_the_next_start(
 
 async def test_a_source_that_cannot_look_forgets_nothing(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        await platform.sandboxes.create(CreateRequest(), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         made = await strew(backend)
-        quarantine = platform.sandboxes.dependencies.quarantine
+        quarantine = platform.sandboxes.quarantine
         first = {one.unknown.id: one.sighting.first_seen for one in await quarantine.look()}
         broken = quarantine.sources[0]
 
@@ -139,7 +140,7 @@ async def test_a_mark_that_nobody_can_read_counts_as_none(
     open_one: OpenPlatform, backend: Scripted, word: str
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     await backend.set_mark(word)
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).id == sandbox.id
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).id == sandbox.id

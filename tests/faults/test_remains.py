@@ -8,6 +8,7 @@ from sandboxer.backends.contract import Presence
 from sandboxer.backends.scripted import Scripted
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation
 from tests.support.sandboxes import ALICE, OpenPlatform
 
 
@@ -19,7 +20,7 @@ async def test_remains_of_a_lost_sandbox_go_before_the_record_says_so(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     # Its disk is gone, and its cgroup or its notes are not.
     backend.boxes[sandbox.id].presence = Presence.GONE
     backend.fail_next("teardown", Killed())  # type: ignore[arg-type]
@@ -27,6 +28,6 @@ async def test_remains_of_a_lost_sandbox_go_before_the_record_says_so(
         async with open_one():
             pass
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.FAILED
         assert list(backend.boxes) == []
-        assert await platform.sandboxes.dependencies.quarantine.look() == []
+        assert await platform.sandboxes.quarantine.look() == []

@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # The last one before sandboxes had their own /dev, stdin was acknowledged and environments were sealed.
 BEFORE = "035c236"
 # Brings its database to the baseline of today.
-BETWEEN = "314a709"
+BETWEEN = "b8d7faf"
 DOWN_AT_MOST_S = 90.0
 SETTINGS = {
     "SANDBOXER_POOL_SIZE_MB": "2000",

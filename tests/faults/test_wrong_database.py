@@ -20,8 +20,10 @@ from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.binding import ADOPTION, Finding, Mark, Records, judge
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases import creation, inspection, lifetime
+from sandboxer.sandboxes.use_cases.access import open_line
 from sandboxer.settings import Settings
-from sandboxer.store.installation import Installation
+from sandboxer.store.claim import Installation
 from sandboxer.wiring import Platform, open_platform
 from tests.support.crash import kill_everything
 from tests.support.real_backend import GUEST_DIR, IMAGES_DIR, require_walls, state_folder
@@ -85,9 +87,9 @@ async def platform_in(state: Path, database: str = "sandboxer.db") -> AsyncItera
 async def on_start(platform: Platform) -> dict[str, str]:
     """A sandbox with a file, a snapshot of it and a volume, by kind."""
     wanted = CreateRequest(resources=WantedResources(disk_mb=64, memory_mb=64))
-    sandbox = await platform.sandboxes.create(wanted, OWNER)
+    sandbox = await creation.create(platform.sandboxes, wanted, OWNER)
     async with (
-        platform.sandboxes.line(sandbox.id, OWNER, activity="processes") as guest,
+        open_line(platform.sandboxes, sandbox.id, OWNER, activity="processes") as guest,
         await guest.run(Command(argv=("/bin/sh", "-c", "echo precious > /root/file"))) as process,
     ):
         async for _ in process.output():
@@ -100,10 +102,10 @@ async def on_start(platform: Platform) -> dict[str, str]:
 
 
 async def is_whole(platform: Platform, made: dict[str, str]) -> bool:
-    sandbox = await platform.sandboxes.get(made["sandbox"], OWNER)
+    sandbox = await platform.sandboxes.visible(made["sandbox"], OWNER)
     assert sandbox.state in (State.READY, State.ACTIVE)
     async with (
-        platform.sandboxes.line(sandbox.id, OWNER, activity="processes") as guest,
+        open_line(platform.sandboxes, sandbox.id, OWNER, activity="processes") as guest,
         await guest.run(Command(argv=("/bin/cat", "/root/file"))) as process,
     ):
         said = b"".join([getattr(item, "data", b"") async for item in process.output()])
@@ -134,7 +136,7 @@ async def test_a_start_on_another_database_is_refused_and_the_disks_stay() -> No
             assert in_pool(state) == set(made.values())
             async with platform_in(state) as platform:
                 assert await is_whole(platform, made)
-                assert await platform.sandboxes.stale(OWNER) == []
+                assert await inspection.find_stale(platform.sandboxes, OWNER) == []
             # An installation from before there were ids: its disks are not marked.
             (state / "pool" / ".installation").unlink()
             with pytest.raises(Conflict):
@@ -154,22 +156,22 @@ async def test_an_adopted_pool_keeps_every_disk_apart_until_it_is_reaped() -> No
                 made = await on_start(platform)
             await cli("adopt-pool", "--state-dir", str(state), "--database", f"sqlite:///{state}/new.db")
             async with platform_in(state, "new.db") as platform:
-                held = await platform.sandboxes.stale(OWNER)
+                held = await inspection.find_stale(platform.sandboxes, OWNER)
                 assert {one.unknown.kind.value: one.unknown.id for one in held} == made
                 assert in_pool(state) == set(made.values())
                 assert not (state / ADOPTION).exists(), "it is for one start"
             # Nothing changes by starting once more; the old database is refused now.
             async with platform_in(state, "new.db") as platform:
-                again = await platform.sandboxes.stale(OWNER)
+                again = await inspection.find_stale(platform.sandboxes, OWNER)
                 assert {one.sighting.first_seen for one in again} == {one.sighting.first_seen for one in held}
             with pytest.raises(Conflict):
                 async with platform_in(state):
                     pass
             assert in_pool(state) == set(made.values())
             async with platform_in(state, "new.db") as platform:
-                removed = await platform.sandboxes.reap_stale(OWNER)
+                removed = await inspection.reap_stale(platform.sandboxes, OWNER)
                 assert {one.unknown.id for one in removed} == set(made.values())
-                assert await platform.sandboxes.stale(OWNER) == []
+                assert await inspection.find_stale(platform.sandboxes, OWNER) == []
             assert in_pool(state) == set()
         finally:
             kill_everything(state)
@@ -196,7 +198,7 @@ async def test_an_older_dump_is_noticed_and_what_was_half_made_in_it_is_not_remo
                     pass
             await cli("adopt-pool", "--state-dir", str(state))
             async with platform_in(state) as platform:
-                held = await platform.sandboxes.stale(OWNER)
+                held = await inspection.find_stale(platform.sandboxes, OWNER)
                 assert {one.unknown.id for one in held} == set(made.values())
             assert in_pool(state) == set(made.values())
         finally:
@@ -214,13 +216,13 @@ async def test_backup_and_restore_in_place_carry_the_installation_over() -> None
             for _ in range(2):
                 async with platform_in(state) as platform:
                     later = await on_start(platform)
-                    await platform.sandboxes.destroy(later.pop("sandbox"), OWNER)
+                    await lifetime.destroy(platform.sandboxes, later.pop("sandbox"), OWNER)
             for name in ("sandboxer.db", "sandboxer.db-wal", "sandboxer.db-shm", "owner.json", "master.key"):
                 (state / name).unlink(missing_ok=True)
             await cli("restore", str(state / "b.tar.gz"), "--state-dir", str(state))
             async with platform_in(state) as platform:
                 assert await is_whole(platform, made)
-                held = {one.unknown.id for one in await platform.sandboxes.stale(OWNER)}
+                held = {one.unknown.id for one in await inspection.find_stale(platform.sandboxes, OWNER)}
                 assert set(later.values()) <= held
                 assert not held & set(made.values())
         finally:

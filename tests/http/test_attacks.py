@@ -298,12 +298,12 @@ async def test_an_expired_session_opens_nothing(served: Served) -> None:
     assert (await session.send("GET", "/v1/sandboxes")).status_code == 401
     # And the token says so, whatever the row says.
     brief = await sign_in(served.client.http, "alice")
-    monkey = sessions._clock
+    monkey = sessions.clock
     try:
-        sessions._clock = _Ahead(timedelta(seconds=3601))
+        sessions.clock = _Ahead(timedelta(seconds=3601))
         refused = await brief.send("GET", "/v1/sandboxes")
     finally:
-        sessions._clock = monkey
+        sessions.clock = monkey
     assert (refused.status_code, refused.json()["reason"]) == (401, "session_expired")
     assert (await brief.send("GET", "/v1/sandboxes")).status_code == 200
 
@@ -340,7 +340,8 @@ async def test_a_stranger_learns_nothing_from_how_long_a_refusal_takes(
         assert (await served.client.http.get("/v1/sandboxes", headers=head)).status_code == 401
         done[public_key] = list(work)
     assert done[NOBODY] == done[team.credentials.public_key]
-    assert len(done[NOBODY]) == 2
+    # With and without a bare question mark, which are the same request.
+    assert len(done[NOBODY]) == 4
     assert "compare_digest" in matches.__code__.co_names
 
 

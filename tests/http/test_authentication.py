@@ -16,6 +16,8 @@ from tests.support.http.served import Served
 from tests.support.http.signed import Credentials, target
 
 UNSIGNED = {
+    "/",
+    "/llms.txt",
     "/health",
     "/readyz",
     "/metrics",
@@ -90,7 +92,7 @@ async def test_the_unsigned_routes_are_exactly_the_documented_ones(served: Serve
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/docs", "/redoc", "/v1", "/v1/none", "/health/", "/v1/capabilities/x", "/HEALTH"],
+    ["/docs", "/redoc", "/v1", "/v1/none", "/health/", "/v1/capabilities/x", "/HEALTH"],
 )
 async def test_what_is_not_a_route_is_not_told_to_strangers_either(served: Served, path: str) -> None:
     answer = await served.client.http.get(path)
@@ -307,3 +309,21 @@ async def _half_a_body(served: Served, method: str, to: str, head: dict[str, str
         return await asyncio.wait_for(reader.read(), 10)
     finally:
         writer.close()
+
+
+@pytest.mark.parametrize("signed", ["", "?"])
+@pytest.mark.parametrize("sent", ["", "?"])
+async def test_a_query_of_nothing_is_no_query_whichever_way_it_is_signed(
+    served: Served, signed: str, sent: str
+) -> None:
+    """Clients, proxies and servers keep or drop a bare question mark as they like; it means the same."""
+    head = served.owner.head("GET", "/v1/sandboxes" + signed)
+    answer = await served.client.http.get("/v1/sandboxes" + sent, headers=head)
+    assert answer.status_code == 200, answer.text
+    # And it is one request all the same.
+    again = await served.client.http.get("/v1/sandboxes" + sent, headers=head)
+    assert again.json()["reason"] == "replayed"
+    other = served.owner.head("GET", "/v1/sandboxes?limit=1")
+    assert (await served.client.http.get("/v1/sandboxes" + sent, headers=other)).status_code == 401
+    older = served.owner.head_v1("GET", "/v1/sandboxes" + signed)
+    assert (await served.client.http.get("/v1/sandboxes" + sent, headers=older)).status_code == 200

@@ -10,12 +10,11 @@ from functools import partial
 import httpx
 import pytest
 
-from sandboxer.edges.http import documents
-from sandboxer.edges.http.app import BINDINGS, create_app
+from sandboxer.edges.http.app import BINDINGS, build_document, create_app
 from sandboxer.edges.http.binding import OperationRoute
 from sandboxer.edges.http.matcher import Binding
-from sandboxer.wire.operations.catalogue import LIST_PROFILES
 from sandboxer.wire.operations.declaration import Deprecation
+from sandboxer.wire.operations.platform import LIST_PROFILES
 from tests.support.http.served import Served
 from tests.support.http.signed import Client
 
@@ -58,7 +57,7 @@ async def test_what_is_not_deprecated_says_nothing(client: Client) -> None:
 
 def test_the_document_tells_it() -> None:
     bindings = [as_deprecated(one) if one.operation is LIST_PROFILES else one for one in BINDINGS]
-    shown = documents.build(bindings)["paths"][LIST_PROFILES.path]["get"]
+    shown = build_document(bindings)["paths"][LIST_PROFILES.path]["get"]
     assert shown["deprecated"] is True
     assert shown["x-sunset"] == "2027-06-01"
     assert shown["x-instead"] == "getCapabilities"

@@ -117,7 +117,7 @@ async def test_a_sandbox_of_trust_zero_has_no_rules(served: Served) -> None:
     path = await served.sandbox() + "/egress"
     answer = await served.client.get(path)
     assert answer.status_code == 409
-    assert "trust level zero" in answer.json()["detail"]
+    assert "no network" in answer.json()["detail"]
 
 
 @flow("getAccountEgress", "replaceAccountEgress")
@@ -191,12 +191,25 @@ async def test_rules_of_the_account_are_changed_by_version_and_explained(served:
     assert (gone.json()["version"], gone.json()["rules"]) == (2, [])
 
 
+async def test_a_change_of_the_accounts_rules_is_told_and_by_whom(served: Served) -> None:
+    stranger = await served.stranger("careful")
+    rule = {"action": "deny", "host": "pypi.org"}
+    for _ in range(2):
+        assert (await stranger.send("PUT", "/v1/egress", body={"rules": [rule]})).status_code == 200
+    late = await stranger.send("PATCH", "/v1/egress", body={"add": [], "version": 0})
+    assert late.status_code == 409
+    told = [one.data async for one in stranger.events("GET", "/v1/accounts/me/events?follow=false")]
+    changes = [one for one in told if one["kind"] == "account.egress_changed"]
+    assert [one["data"]["version"] for one in changes] == [1, 2]
+    assert {one["actor"] for one in changes} == {stranger.credentials.public_key}
+
+
 async def test_an_operator_may_forbid_every_way_out(settings: Settings) -> None:
     strict = settings.model_copy(update={"trust_max": "zero"})
     async with serving(strict, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
         refused = await served.client.post("/v1/sandboxes", {"trust": "semi"})
         assert refused.status_code == 403, refused.text
-        assert "its highest trust level is `zero`" in refused.json()["detail"]
+        assert "no sandbox here has a network" in refused.json()["detail"]
         assert "SANDBOXER_TRUST_MAX" in refused.json()["next_step"]
         assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
         assert (await served.client.get("/v1/capabilities")).json()["trust_levels"] == ["zero"]

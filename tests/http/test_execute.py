@@ -14,7 +14,7 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
 from sandboxer.sdk.webhooks import verify
 from sandboxer.settings import Settings
-from sandboxer.work.jobs import records
+from sandboxer.work.retention import kept, remove_old
 from tests.observe.webhooks.receivers import receiver
 from tests.support.http.execute import look, printed, run, submit, until
 from tests.support.http.flows import flow
@@ -32,7 +32,7 @@ def bash(code: str, **more: object) -> dict[str, object]:
 async def nothing_left(served: Served) -> None:
     await eventually(lambda: not served.backend.boxes)
     # The record follows the act.
-    await eventually(lambda: not list(served.platform.sandboxes.dependencies.repository.living()))
+    await eventually(lambda: not list(served.platform.sandboxes.repository.living()))
     assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
 
 
@@ -83,7 +83,7 @@ async def test_who_hangs_up_takes_the_run_along(served: Served) -> None:
 async def test_a_warm_sandbox_is_taken_where_there_is_one(settings: Settings) -> None:
     stocked = settings.model_copy(update={"warm_pool": {"profile.agent-dev": 1}})
     async with serving(stocked, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
-        await eventually(lambda: served.platform.sandboxes.dependencies.warm.count() == 1)
+        await eventually(lambda: served.platform.sandboxes.warm.count() == 1)
         done = await run(served.client, bash("echo hi"))
         events = (await served.client.get(f"/v1/sandboxes/{done['sandbox_id']}/events?follow=false")).text
         assert "claimed_warm" in events
@@ -128,6 +128,35 @@ async def test_an_image_that_is_not_here_is_named(served: Served) -> None:
     assert answer.status_code == 422
     # The smallest image that has it.
     assert "compiled" in answer.json()["detail"]
+
+
+async def test_an_unknown_image_is_refused_as_where_a_sandbox_is_made(served: Served) -> None:
+    for name in ("nosuch", "img_" + "0" * 26):
+        create = (await served.client.post("/v1/sandboxes", {"image": name})).json()
+        for path in ("/v1/execute", "/v1/execute/async"):
+            answer = await served.client.post(path, bash("true", image=name))
+            assert answer.status_code == create["status"]
+            for word in ("code", "detail", "next_step"):
+                assert answer.json()[word] == create[word]
+    assert "provision" not in {method for method, _ in served.backend.calls}
+
+
+async def test_a_run_begins_from_the_image_that_it_names(served: Served) -> None:
+    path = await served.sandbox()
+    snapshot = (await served.client.post(f"{path}/snapshots", {})).json()["id"]
+    image = (await served.client.post("/v1/images", {"snapshot": snapshot, "name": "mine"})).json()["id"]
+    await served.client.delete(path)
+    for named in ("mine", image, image[:20]):
+        done = await run(served.client, bash("echo ran", image=named))
+        record = await served.platform.sandboxes.repository.find(done["sandbox_id"])
+        assert record is not None
+        assert (done["stdout"], record.image, record.origin) == ("ran\n", image, image)
+    job = await submit(served.client, bash("echo ran", image="mine"))
+    ended = await look(served.client, job, wait_s=30)
+    record = await served.platform.sandboxes.repository.find(ended["sandbox_id"])
+    assert record is not None
+    assert (printed(ended), record.origin) == ("ran\n", image)
+    await nothing_left(served)
 
 
 async def test_a_sandbox_that_goes_under_a_run_is_a_typed_error(served: Served) -> None:
@@ -366,13 +395,14 @@ async def test_old_jobs_are_forgotten(served: Served) -> None:
     job_id = await submit(served.client, bash("true"))
     await look(served.client, job_id, wait_s=10)
     now = served.platform.clock.now()
-    assert await served.platform.store.write(lambda c: records.prune(c, now - timedelta(hours=1))) == 0
-    assert await served.platform.store.write(lambda c: records.prune(c, now + timedelta(hours=1))) == 1
+    old, store = kept(jobs_for=timedelta(), records_for=timedelta(days=1)), served.platform.store
+    assert await remove_old(store, now - timedelta(hours=1), old) == 0
+    assert await remove_old(store, now + timedelta(hours=1), old) == 1
     assert (await served.client.get(f"/v1/jobs/{job_id}")).status_code == 404
 
 
 async def test_who_has_no_credit_is_told_what_is_missing(tmp_path: Path) -> None:
-    paid = Settings(state_dir=tmp_path / "state", port=0, limit_bucket_only=10_000)
+    paid = Settings(state_dir=tmp_path / "state", port=0, limit_bucket_only=10_000, charging=True)
     async with serving(paid, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
         poor = await served.stranger("poor")
         answer = await poor.post("/v1/execute", bash("true"))

@@ -228,7 +228,7 @@ async def test_a_client_that_hung_up_finds_what_it_asked_for(settings: Settings)
 
 
 def _living(served: Served) -> list[Sandbox]:
-    return list(served.platform.sandboxes.dependencies.repository.living())
+    return list(served.platform.sandboxes.repository.living())
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "two words"])

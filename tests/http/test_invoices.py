@@ -264,7 +264,7 @@ async def _expire(served: Served, id: str) -> None:
     """As if the hour were over: no test waits for one."""
     from sqlalchemy import update  # noqa: PLC0415
 
-    from sandboxer.payments.invoices.tables import invoices  # noqa: PLC0415
+    from sandboxer.payments.tables import invoices  # noqa: PLC0415
 
     past = served.platform.clock.now().replace(year=2020)
     await served.platform.store.write(

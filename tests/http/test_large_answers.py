@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.accounts.delegation import Node
+from sandboxer.accounts.sums import Totals
 from sandboxer.edges.http.bodies import in_pieces
+from sandboxer.edges.http.routes.keys import tree_in_pieces
 from sandboxer.kernel.fairness import Turns
+from sandboxer.wire.keys import KeyNode
 from tests.support.access import real  # noqa: F401
 from tests.support.http.served import Served
 from tests.support.http.signed import target
@@ -26,6 +30,20 @@ def test_pieces_are_what_the_whole_would_be(data: bytes) -> None:
     answer = json.loads(b'"' + b"".join(in_pieces(data, "utf-8")) + b'"')
     assert answer == data.decode("utf-8", "replace")
     assert base64.b64decode(b"".join(in_pieces(data, "base64"))) == data
+
+
+def test_a_tree_of_thousands_of_keys_is_written_a_few_nodes_at_a_time() -> None:
+    def node(name: str, *children: Node) -> Node:
+        return Node(account=name, key=None, totals=Totals(given=7), subtree_spent=3, children=children)
+
+    leaves = tuple(node(f"leaf-{number}") for number in range(2000))
+    pieces = list(tree_in_pieces(node("top", node("left", *leaves), node("right"))))
+    # One after the other while everybody waits.
+    assert max(piece.count(b'"account"') for piece in pieces) <= 32
+    tree = KeyNode.model_validate_json(b"".join(pieces))
+    assert [one.account for one in tree.children] == ["left", "right"]
+    assert [one.account for one in tree.children[0].children] == [one.account for one in leaves]
+    assert (tree.given, tree.subtree_spent, tree.children[1].children) == (7, 3, [])
 
 
 async def test_sixty_four_megabytes_of_zeros_stall_nobody(real: Served) -> None:

@@ -158,9 +158,10 @@ async def test_a_tenant_s_image_is_no_exception(served: Served, monkeypatch: pyt
     async def get(use_cases: object, image_id: str, caller: object) -> object:
         return SimpleNamespace(id=image_id, account="acme")
 
+    image = "img_" + "1" * 26
     monkeypatch.setattr("sandboxer.artifacts.images.published.use_cases.ImageUseCases.get", get)
-    await visit(served, "GET", "/v1/images/img_1/grants")
-    assert [row.action for row in await rows(served, "img_1")] == ["image.grants"]
+    await visit(served, "GET", f"/v1/images/{image}/grants")
+    assert [row.action for row in await rows(served, image)] == ["image.grants"]
 
 
 async def test_what_a_body_names_is_written_down_too(served: Served) -> None:
@@ -198,7 +199,7 @@ async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
 ) -> None:
     tenant = await served.stranger("acme")
     box, own = await box_of(tenant), (await served.sandbox()).rpartition("/")[2]
-    dependencies = served.platform.sandboxes.dependencies
+    dependencies = served.platform.sandboxes
     monkeypatch.setattr("sandboxer.sandboxes.use_cases.lifetime.end_due", lambda sandbox, *, now: True)
     before: list[list[str]] = []
 

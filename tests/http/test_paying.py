@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxer.accounts.offers import Offer, Payable
+from sandboxer.accounts.records import Offer, Payable
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from sandboxer.wire.operations.declaration import Access

@@ -62,7 +62,7 @@ async def test_probes_answer_anyone(served: Served) -> None:
 
 
 async def test_health_is_degraded_when_a_backend_cannot_make_sandboxes(served: Served) -> None:
-    known = served.platform.sandboxes.dependencies.known_fingerprints
+    known = served.platform.sandboxes.known_fingerprints
     seen = await served.backend.fingerprint()
     known["ext.namespaces"] = replace(seen, healthy=False)
     answer = await served.client.http.get("/health")

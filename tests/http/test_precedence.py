@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
+from sandboxer.kernel.tasks import own_tasks
 from tests.support.http.real import real  # noqa: F401
 from tests.support.http.served import Served, eventually
 from tests.support.http.signed import Client, Credentials
@@ -37,6 +41,10 @@ async def timed(client: Client, path: str) -> float:
     return time.monotonic() - began
 
 
+def gives_way(served: Served) -> Collection[str]:
+    return served.platform.sandboxes.operations.work.giving
+
+
 def comes_last(served: Served, path: str) -> bool:
     backend = served.platform.backends["ext.namespaces"]
     assert isinstance(backend, NamespacesBackend)
@@ -61,6 +69,35 @@ async def test_a_hog_does_not_slow_the_commands_of_another_account(real: Served)
         quiet.append(await timed(other, target))
         for path in hogs:
             assert (await hog.post(f"{path}/thaw")).status_code == 200
+    assert min(loud) < 1.6 * min(quiet), (loud, quiet)
+
+
+@pytest.mark.alone
+async def test_births_and_deaths_without_pause_do_not_slow_another_account(real: Served) -> None:
+    """What the host does for an account counts: a churn of sandboxes that themselves do nothing took both
+    cores, and nothing of it was anybody's.
+    """
+    limits = replace(real.platform.limits, bucket_only=1_000_000, address=1_000_000)
+    object.__setattr__(real.platform, "limits", limits)
+    churner, other = await paid_stranger(real, "churner"), await paid_stranger(real, "other")
+    target, going = await made(other), asyncio.Event()
+
+    async def churn() -> None:
+        while True:
+            await going.wait()
+            assert (await churner.delete(await made(churner))).status_code == 200
+
+    quiet, loud = [], []
+    async with own_tasks() as churners:
+        for number in range(4):
+            churners.start(churn(), name=f"churner {number}")
+        for _ in range(4):
+            quiet += [await timed(other, target) for _ in range(2)]
+            going.set()
+            await eventually(lambda: "churner" in gives_way(real), 20)
+            loud += [await timed(other, target) for _ in range(2)]
+            going.clear()
+            await eventually(lambda: "churner" not in gives_way(real), 60)
     assert min(loud) < 1.6 * min(quiet), (loud, quiet)
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from sandboxer.access.http1.heads import read_request
-from sandboxer.access.ports.previews import previews
+from sandboxer.access.ports.ports import previews
 from sandboxer.accounts import audit
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.proxy.doors import VisitorLimits, peer_of
@@ -85,6 +85,19 @@ async def test_a_port_of_a_backend_without_sockets_is_reached_all_the_same(serve
     assert (answer.status_code, answer.json()["code"]) == (502, "bad_answer")
 
 
+async def test_a_port_that_nobody_listens_on_is_answered_at_once(served: Served) -> None:
+    path, where = await served.sandbox(), served.platform.access.ports.where
+    assert where is not None
+    made = (await served.client.post(f"{path}/previews", {"port": 3000})).json()
+    async with httpx.AsyncClient(timeout=5.0) as http:
+        host = made["url"].removeprefix("http://").partition("/")[0]
+        headers = {"host": host, "x-sandboxer-preview": made["token"]}
+        answer = await http.get(f"http://127.0.0.1:{where.port}/", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (502, "nothing_listens")
+    assert answer.elapsed.total_seconds() < 2
+    assert "listens on this port" in answer.json()["next_step"]
+
+
 async def test_what_a_suspended_account_serves_is_neither_served_nor_woken(served: Served) -> None:
     tenant = await served.stranger("acme")
     box = (await tenant.post("/v1/sandboxes", {})).json()["id"]
@@ -106,7 +119,8 @@ async def test_what_a_suspended_account_serves_is_neither_served_nor_woken(serve
             assert (asked.status_code, asked.json()["reason"]) == (403, "owner_not_active"), asked.text
     assert (await served.client.get(path)).json()["state"] == "frozen"
     assert (await served.client.post("/v1/accounts/acme/reinstate", {"reason": "mended"})).status_code == 200
-    async with httpx.AsyncClient() as http:
+    # It wakes the sandbox, and whoever wakes one waits for its program for a while.
+    async with httpx.AsyncClient(timeout=30) as http:
         again = await http.get(f"{served.url}{path}/ports/3000/")
     assert (again.status_code, again.json()["code"]) == (502, "nothing_listens")
 
@@ -140,7 +154,7 @@ async def test_the_operator_at_a_tenant_s_port_leaves_a_row(served: Served) -> N
 
 
 async def test_previews_that_are_over_do_not_pile_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandboxer.access.ports.previews.MAX_OVER", 3)
+    monkeypatch.setattr("sandboxer.access.ports.ports.MAX_OVER", 3)
     path = await served.sandbox()
     for _ in range(8):
         made = (await served.client.post(f"{path}/previews", {"port": 3000})).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from contextlib import aclosing
@@ -132,3 +133,16 @@ async def test_what_does_not_exist_is_not_found(served: Served) -> None:
         assert answer.status_code == 404, (method, suffix, answer.text)
     refused = await served.client.post(f"{path}/processes", {"command": "true", "tag": "@exec"})
     assert refused.status_code == 422
+
+
+async def test_what_is_there_is_read_without_waiting_for_more(served: Served) -> None:
+    path = await served.sandbox()
+    body = {"command": "echo out; echo err >&2; exec cat", "has_stdin": True}
+    started = await served.client.post(f"{path}/processes", body)
+    process = f"{path}/processes/{started.json()['process_id']}"
+    events = []
+    async with asyncio.timeout(20):
+        while len(events) < 2:
+            events = [event async for event in served.client.events("GET", f"{process}/output?follow=false")]
+    assert {e.name: e.data["data"] for e in events} == {"stdout": "out\n", "stderr": "err\n"}
+    assert (await served.client.get(process)).json()["running"]

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.payments.invoices.tables import invoices
+from sandboxer.payments.tables import invoices
 from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.settings import Settings
 from testchains.litecoin import Litecoin

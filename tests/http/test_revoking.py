@@ -12,6 +12,7 @@ import pytest
 from sandboxer.accounts import audit
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
+from tests.support.guest import eventually
 from tests.support.http.accounts import with_both
 from tests.support.http.flows import flow
 from tests.support.http.served import Served, serving
@@ -55,6 +56,27 @@ async def test_a_revoked_wallet_takes_the_keys_it_cut_along_and_leaves_the_accou
     assert (await by_wallet.get("/v1/accounts/me")).status_code in (401, 403)
     assert (await by_key.get("/v1/accounts/me")).status_code == 200
     assert (await client.get("/v1/accounts/me")).status_code == 200
+
+
+@pytest.mark.parametrize("whose", ["the owner's own", "a tenant's"])
+async def test_a_delegated_key_that_the_owner_ends_takes_what_it_made_along(
+    served: Served, whose: str
+) -> None:
+    parent = served.client if whose == "the owner's own" else await served.stranger("team")
+    wish = {"name": "child", "scopes": ["sandboxes:create", "sandboxes:read"], "slots": 1}
+    made = (await parent.post("/v1/keys/delegated", wish)).json()
+    child = served.as_(Credentials(made["public_key"], made["secret_key"]))
+    sandbox = (await child.post("/v1/sandboxes", {"profile": "profile.agent-dev"})).json()["id"]
+    for _ in range(2):  # ended already is success
+        assert (await served.client.delete(f"/v1/keys/{made['public_key']}")).status_code == 204
+    assert (await child.get("/v1/sandboxes")).status_code == 401
+
+    async def is_gone() -> bool:
+        return (await served.client.get(f"/v1/sandboxes/{sandbox}")).json()["state"] == "destroyed"
+
+    await eventually(is_gone)
+    below = (await parent.get("/v1/keys/tree")).json()["children"]
+    assert all(node["key"]["state"] in ("ending", "ended") for node in below)
 
 
 async def test_no_act_of_the_owner_on_keys_stands_without_its_row(

@@ -78,6 +78,31 @@ async def test_a_frozen_sandbox_gives_its_files_but_runs_nothing(served: Served)
     assert refused.json()["state"] == "frozen"
 
 
+@flow("changeSandbox")
+async def test_it_is_named_and_labelled_anew_and_found_by_that(served: Served) -> None:
+    path = await served.sandbox(name="before", labels={"team": "a", "draft": "yes"})
+    body = {"name": "after", "labels": {"team": "b", "draft": None}}
+    changed = await served.client.send("PATCH", "/v1/sandboxes/before", body=body)
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["name"], changed.json()["labels"]) == ("after", {"team": "b"})
+    assert (await served.client.get("/v1/sandboxes/after")).json() == changed.json()
+    assert (await served.client.get("/v1/sandboxes/before")).status_code == 404
+    for label, found in (("team=b", 1), ("team=a", 0), ("draft=yes", 0)):
+        listed = await served.client.get(target("/v1/sandboxes", label=label))
+        assert len(listed.json()["sandboxes"]) == found
+    again = await served.client.send("PATCH", path, body={"labels": {"owner": "me"}})
+    assert (again.json()["name"], again.json()["labels"]) == ("after", {"team": "b", "owner": "me"})
+
+
+async def test_what_cannot_be_changed_so_says_why(served: Served) -> None:
+    path = await served.sandbox(labels={f"l{number}": "" for number in range(64)})
+    for body, status in (({"name": "-a"}, 422), ({"ttl": "1h"}, 422), ({"labels": {"one-more": "x"}}, 422)):
+        assert (await served.client.send("PATCH", path, body=body)).status_code == status
+    await served.client.delete(path)
+    gone = await served.client.send("PATCH", path, body={"name": "late"})
+    assert (gone.status_code, gone.json()["code"]) == (409, "illegal_transition")
+
+
 @flow("extendTtl")
 async def test_its_time_is_extended_within_the_profiles_maximum(served: Served) -> None:
     path = await served.sandbox(ttl="1h")

@@ -33,7 +33,8 @@ from sandboxer.settings import Settings
 state, profiles = map(Path, sys.argv[1:3])
 more = json.loads(sys.argv[3])
 settings = Settings(state_dir=state, port=0, profiles_dir=profiles, backends=("ext.scripted",), **more)
-run(settings, on_ready=lambda url: print(url, *{name.partition(".")[0] for name in sys.modules}, flush=True))
+loaded = lambda: {name.partition(".")[0] for name in sys.modules}
+run(settings, on_ready=lambda at: print(at.api, *loaded(), flush=True))
 """
 
 

@@ -289,7 +289,7 @@ async def test_a_domain_that_is_somebody_else_s_now_leads_here_no_more(
     assert (proof.status_code, proof.text) == (200, token), "the edge serves the proof of who has the domain"
     said: list[bytes | SandboxerError] = []
 
-    async def ask(domain: str) -> bytes:
+    async def ask(domain: str, owner: str) -> bytes:
         assert domain == name
         answer = said.pop(0)
         if isinstance(answer, SandboxerError):
@@ -393,7 +393,7 @@ async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
     (service,) = repository.living()
     claim = (await served.client.post("/v1/services/hello/domains", {"domain": "app.example.com"})).json()
 
-    async def ask(domain: str) -> bytes:
+    async def ask(domain: str, owner: str) -> bytes:
         """It takes its time, and meanwhile the service goes."""
         assert (await served.client.delete("/v1/services/hello")).status_code == 200
         return str(claim["token"]).encode()

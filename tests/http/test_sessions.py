@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.settings import Settings
 from tests.support.http.accounts import cut, funded, with_both
 from tests.support.http.flows import flow
@@ -124,6 +124,15 @@ async def test_code_that_ends_its_interpreter_ends_only_that(real: Served, code:
     assert result["stdout"] == "before\n" or "getppid" in code
     await real.client.post(f"{path}/restart")
     assert (await cell(real, path, "1 + 1"))["results"] == [{"text/plain": "2"}]
+
+
+async def test_an_error_that_raises_when_it_is_shown_is_an_error_like_any_other(real: Served) -> None:
+    path = await start(real)
+    odd = "class Odd(Exception):\n    def __str__(self): raise {}\nx = 42\nraise Odd"
+    for raised in ("SystemExit(3)", "KeyboardInterrupt", "BaseException", "ValueError"):
+        failed = await cell(real, path, odd.format(raised))
+        assert (failed["status"], failed["error"]["name"]) == ("error", "Odd")
+    assert (await cell(real, path, "x"))["results"] == [{"text/plain": "42"}]
 
 
 async def test_nothing_that_code_prints_confuses_the_host(real: Served) -> None:

@@ -12,6 +12,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.money.buckets import settle_account
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation
 from testchains.evm import Anvil
 from tests.support.chains.evm import evm
 from tests.support.http.served import Served
@@ -85,8 +86,10 @@ async def test_free_profiles_are_not_for_accounts_that_may_not_act(
         account, _ = await account_of(served, wallet)
         await owner_changes(served, account, "suspend")
         with pytest.raises(Forbidden):
-            await served.platform.sandboxes.create(
-                CreateRequest(profile=settings.default_profile), Caller(public_key="loop", account=account)
+            await creation.create(
+                served.platform.sandboxes,
+                CreateRequest(profile=settings.default_profile),
+                Caller(public_key="loop", account=account),
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandboxer.access.connections import Patience
-from sandboxer.edges.front.websocket import AT_ONCE
+from sandboxer.edges.front.http import AT_ONCE
 from tests.support.http.served import Served, eventually
 from tests.support.http.signed import target
 

@@ -298,7 +298,7 @@ async def test_a_refused_payment_is_answered_with_new_offers(served: Served, evm
 
 
 async def test_where_nothing_is_set_up_a_payment_is_refused_in_words(tmp_path: Path) -> None:
-    settings = Settings(state_dir=tmp_path / "state", host="127.0.0.1", port=0)
+    settings = Settings(state_dir=tmp_path / "state", host="127.0.0.1", port=0, charging=True)
     async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
         answer = await served.client.http.post("/v1/topups", json={"sats": 1000})
         assert answer.status_code == 422

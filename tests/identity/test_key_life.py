@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
+from sandboxer.identity.dependencies import ensure_owner
 from sandboxer.identity.key_life import Claim, KeyLife, Tier, new_claim
 from sandboxer.identity.keys import Keys, NewKey, secret_hash
-from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import Broken, Conflict, NotFound
 from sandboxer.observe.events import Events

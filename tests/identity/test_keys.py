@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from sandboxer.identity.dependencies import ensure_owner
 from sandboxer.identity.keys import OWNER_ACCOUNT, Keys, generate, is_public_key, is_secret_key
-from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import Seal, open_seal
 from sandboxer.kernel.errors import Broken, Conflict, NotFound
 from sandboxer.observe.events import Events

@@ -18,7 +18,7 @@ import pytest
 from sandboxer.artifacts.images.bootstrap import bootstrap, proxies_of
 from sandboxer.artifacts.images.build import _host_sources, _os_release, hold_images, load_recipe
 from sandboxer.artifacts.images.build_network import PORT, mirror_places, open_build_network
-from sandboxer.artifacts.images.mirrors import Mirrors, Source, choose_mirrors
+from sandboxer.artifacts.images.recipe import Mirrors, Source, choose_mirrors
 from sandboxer.kernel.errors import ImageBuildFailed
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

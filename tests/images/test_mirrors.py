@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sandboxer.artifacts.images.bootstrap import ProgressReader, explain
-from sandboxer.artifacts.images.mirrors import choose_mirrors, parse_deb822, parse_list, parse_os_release
-from sandboxer.artifacts.images.recipe import parse_recipe
+from sandboxer.artifacts.images.recipe import (
+    choose_mirrors,
+    parse_deb822,
+    parse_list,
+    parse_os_release,
+    parse_recipe,
+)
 from sandboxer.kernel.errors import NotAvailable
 
 RECIPE = parse_recipe(

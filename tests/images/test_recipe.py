@@ -9,7 +9,7 @@ import pytest
 from sandboxer.artifacts.images.build import load_recipe
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import InvalidRequest, NotFound
-from sandboxer.kernel.shipped import RECIPES
+from sandboxer.kernel.program import RECIPES
 from sandboxer.work.languages import TIERS, languages
 
 GOOD = """\

@@ -11,13 +11,58 @@ from dataclasses import dataclass
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.execute import Execution
-from sandboxer.work.languages import PROGRAMS, Language, Ran, stdin_of, what_is_wrong
+from sandboxer.work.languages import PROGRAMS, Language
 
 # For compiling and running; generous, since a busy host is no fault of the language.
 WITHIN_S = 300
 # A loop is let run for longer than hello took, or a slow start would look like one.
 LOOPS_FOR_S = 2
 PROFILE_OF_ALL = "profile.languages"
+# The input of the program `stdin`, and the exit code of the program `exit`.
+LINE = "ping"
+EXIT_CODE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program went: what its compiler said if it refused the program, otherwise what the
+    program did.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+    refused: bool = False
+
+
+def stdin_of(program: str) -> str | None:
+    return f"{LINE}\n" if program == "stdin" else None
+
+
+def what_is_wrong(language: Language, program: str, ran: Ran) -> str | None:
+    """Returns None if the program did what it must."""
+    if program == "loop" and not ran.refused:
+        return None if ran.timed_out else _described("it ended by itself", ran)
+    if ran.timed_out:
+        return _described("it did not end in time", ran)
+    if program == "error":
+        if ran.exit_code == 0 or ran.refused != (language.compile is not None):
+            return _described("a broken program was let run", ran)
+        return None if ran.stdout or ran.stderr else "it does not say what is broken"
+    if ran.refused:
+        return _described("it does not compile", ran)
+    if program == "exit":
+        return None if ran.exit_code == EXIT_CODE else _described(f"it ended with {ran.exit_code}", ran)
+    wanted = f"hello from {language.name}" if program == "hello" else f"got: {LINE}"
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    if ran.exit_code != 0 or wanted not in lines:
+        return _described(f"it ended with {ran.exit_code} and did not print {wanted!r}", ran)
+    return None
+
+
+def _described(what: str, ran: Ran) -> str:
+    return f"{what}; stdout {ran.stdout[-200:]!r}, stderr {ran.stderr[-400:]!r}"
 
 
 @dataclass(frozen=True)

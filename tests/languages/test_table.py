@@ -8,15 +8,12 @@ import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.work.languages import (
-    EXIT_CODE,
-    LINE,
     PROGRAMS,
-    Ran,
     count,
     find_language,
     languages,
-    what_is_wrong,
 )
+from tests.languages.proving import EXIT_CODE, LINE, Ran, what_is_wrong
 from tests.languages.seen import PAGE, page, passes, read_seen
 
 

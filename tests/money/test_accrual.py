@@ -8,9 +8,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.money.accrual import Gap, GapKind, Position, charges_end_at, counted_nsats, run_to
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.policy import Flow, GracePolicy, Health, Standing, collect
+from sandboxer.money.records import Gap, GapKind, Position, charges_end_at, counted_nsats, run_to
 from tests.support.money import NOW, later
 
 POLICY = GracePolicy()

@@ -17,10 +17,18 @@ from sandboxer.money.buckets import (
     spend,
     write_off,
 )
-from sandboxer.money.exchange import LockedRate, exchange
-from sandboxer.money.holds import begin_charge, hold_slice, open_holds, release
-from sandboxer.money.ledger import INCOME, LOSS, balance, open_account, post_transfer
-from sandboxer.money.metering import change_rate, charge_once, close_meter, find_meter, open_meter
+from sandboxer.money.ledger import INCOME, LOSS, LockedRate, balance, exchange, open_account, post_transfer
+from sandboxer.money.metering import (
+    begin_charge,
+    change_rate,
+    charge_once,
+    close_meter,
+    find_meter,
+    hold_slice,
+    open_holds,
+    open_meter,
+    release,
+)
 from sandboxer.money.policy import Standing, Use
 from sandboxer.money.records import bucket_id
 from sandboxer.money.transfers import AccountKind, Asset, Transfer

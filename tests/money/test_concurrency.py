@@ -13,8 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.buckets import credit, load_bucket, settle_account, spend
-from sandboxer.money.holds import begin_charge, hold_slice, release
-from sandboxer.money.metering import close_meter
+from sandboxer.money.metering import begin_charge, close_meter, hold_slice, release
 from sandboxer.money.records import bucket_id
 from sandboxer.money.verification import verify
 from sandboxer.store.databases import parse_url

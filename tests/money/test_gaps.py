@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from sandboxer.money.accrual import Gap, GapKind
 from sandboxer.money.buckets import settle_account
 from sandboxer.money.heartbeat import record_gap
 from sandboxer.money.metering import change_rate, find_meter, open_meter
 from sandboxer.money.policy import Use
+from sandboxer.money.records import Gap, GapKind
 from sandboxer.money.verification import verify
 from tests.support.money import ALICE, NOW, fund, later
 

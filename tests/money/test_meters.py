@@ -23,9 +23,15 @@ from sandboxer.money.policy import (
     judge,
     owed,
     reap_at,
-    settle,
 )
 from tests.support.money import NOW, later
+
+
+def settle(flow: Flow, *, now: datetime) -> tuple[int, Flow]:
+    """Whole sats owed at `now`, and the flow that carries the rest; the same flow if no whole sat is owed."""
+    sats, settled = collect(accrue(flow, now=now))
+    return (sats, settled) if sats else (0, flow)
+
 
 moments = st.integers(0, 10**12).map(lambda us: NOW + timedelta(microseconds=us))
 rates = st.integers(0, 10**9)

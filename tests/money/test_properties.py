@@ -27,8 +27,15 @@ from sqlalchemy import Connection, Engine
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT
 from sandboxer.money.buckets import credit, open_bucket, receipt, settle_account, spend
-from sandboxer.money.holds import begin_charge, hold_slice, open_holds, release
-from sandboxer.money.metering import change_rate, charge_once, close_meter
+from sandboxer.money.metering import (
+    begin_charge,
+    change_rate,
+    charge_once,
+    close_meter,
+    hold_slice,
+    open_holds,
+    release,
+)
 from sandboxer.money.policy import Use
 from sandboxer.money.reconciler import attend_due, next_due
 from sandboxer.money.records import bucket_id

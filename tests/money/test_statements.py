@@ -9,9 +9,8 @@ from sqlalchemy import Connection
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money import statements
 from sandboxer.money.buckets import credit, open_bucket, settle_account, spend
-from sandboxer.money.holds import hold_slice
 from sandboxer.money.ledger import EXTERNAL, post_transfer
-from sandboxer.money.metering import change_rate, charge_once, close_meter, open_meter
+from sandboxer.money.metering import change_rate, charge_once, close_meter, hold_slice, open_meter
 from sandboxer.money.policy import Standing, Use
 from sandboxer.money.records import bucket_id
 from sandboxer.money.statements import (

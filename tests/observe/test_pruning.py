@@ -10,7 +10,7 @@ from sandboxer.observe import retention
 from sandboxer.observe.events import events, record
 from sandboxer.observe.webhooks.outbox import EventFeed
 from sandboxer.observe.webhooks.tables import webhook_cursors
-from sandboxer.observe.webhooks.use_cases import open_webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store.engine import Store
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -43,9 +43,9 @@ async def test_old_events_go_and_the_audit_log_s_witnesses_stay(store: Store) ->
 
 
 async def test_what_webhooks_have_not_read_stays_however_old_it_is(store: Store) -> None:
-    async with open_webhooks(
+    async with Webhooks(
         store, SystemClock(), Seal(b"k" * 32), [EventFeed(lambda conn, subjects: {})], allow_private=True
-    ) as webhooks:
+    ).delivering() as webhooks:
         await webhooks.create("acme", "http://127.0.0.1:1/", kinds=["*"], hears_all=False, actor="t")
     await store.write(happened)
     ids = await store.read(

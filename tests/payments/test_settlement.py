@@ -19,7 +19,7 @@ from sandboxer.payments.records import Order, Payment, Purpose
 from sandboxer.payments.settlement import Depth
 from sandboxer.payments.x402.ways import Fate, Sighting
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrate import migrate
+from sandboxer.store.migrations import migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DEPTH = Depth(final=1, watched=12)

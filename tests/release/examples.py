@@ -21,6 +21,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "moveFile": {"source": "/tmp/a", "target": "/tmp/b"},
     "removeFile": {"path": "/tmp/a"},
     "createSandbox": {},
+    "changeSandbox": {"name": "renamed"},
     "extendTtl": {"duration": "1m"},
     "boostSandbox": {"vcpus": 2},
     "startProcess": {"argv": ["cat"], "has_stdin": True},
@@ -92,6 +93,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "changeImage": {"description": "d"},
     "cloneImage": {"name": "cloned"},
     "spawnImage": {},
+    "pullImage": {"reference": "python:3.12"},
     "grantImage": {"account": "bob"},
     "transferImage": {"account": "bob"},
 }
@@ -108,10 +110,12 @@ QUERIES: dict[str, str] = {
     "askForName": "domain=nobody.example",
     "waitProcess": "timeout_s=0",
     "importImage": "name=imported",
+    "buildImage": "name=built",
 }
 # Bodies that are not JSON.
 RAW: dict[str, tuple[str, bytes]] = {
     "writeFile": ("application/octet-stream", b"x"),
     "unpackFolder": ("application/x-tar", bytes(1024)),
     "importImage": ("application/x-tar", bytes(1024)),
+    "buildImage": ("application/x-tar", bytes(1024)),
 }

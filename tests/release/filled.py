@@ -25,11 +25,11 @@ from sqlalchemy import Connection, func, select
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.identity.seal import open_master_key
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.metadata import metadata
-from sandboxer.store.migrate import known_head
+from sandboxer.store.migrations import known_head
 from sandboxer.store.sealed import seal_with
 from sandboxer.wire.operations.declaration import Access, Answered
 from sandboxer.wire.operations.table import OPERATIONS

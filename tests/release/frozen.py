@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sandboxer.edges.http import documents
-from sandboxer.edges.http.app import BINDINGS
+from sandboxer.edges.http.app import BINDINGS, build_document
 from sandboxer.edges.http.problems import FRAMEWORK, status_of
 from sandboxer.kernel.errors import SandboxerError
 from tests.release.matrix import Cell, recorded
@@ -21,7 +20,7 @@ CODES = HERE / "codes.json"
 
 def document() -> dict[str, Any]:
     """The document without a platform: it says the same on each."""
-    return documents.build(BINDINGS)
+    return build_document(BINDINGS)
 
 
 def codes() -> dict[str, int]:

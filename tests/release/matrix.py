@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from sqlalchemy import func, select
 
-from sandboxer.accounts.tables import audit_log
+from sandboxer.accounts.records import audit_log
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from tests.release.examples import BODIES, QUERIES, RAW

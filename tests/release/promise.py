@@ -6,9 +6,14 @@ answered may become more, and never less.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
+from functools import cache
 from typing import Any
+
+from hypothesis import given, settings
+from hypothesis.strategies import from_regex
 
 Json = dict[str, Any]
 # Keywords that bound what may be sent, and how a bound gets tighter.
@@ -205,6 +210,11 @@ def _words(where: str, before: Json, now: Json) -> Iterator[str]:
 
 
 def _bounds(where: str, before: Json, now: Json) -> Iterator[str]:
+    if "pattern" in before and _takes_all(before["pattern"], now.get("pattern", ""), now.get("maxLength")):
+        # Whatever fitted the pattern before fits it now, and the length that bounds it.
+        now = {**now, "pattern": before["pattern"]}
+        now["maxLength"] = max(now.get("maxLength", 0), before.get("maxLength", 0))
+        before = {"maxLength": now["maxLength"], **before}
     for key in _UPPER:
         if key in now and (key not in before or now[key] < before[key]):
             yield f"{where}: {key} is {now[key]} now"
@@ -214,3 +224,20 @@ def _bounds(where: str, before: Json, now: Json) -> Iterator[str]:
     for key in ("pattern", "format", "multipleOf", "uniqueItems"):
         if key in now and now[key] != before.get(key):
             yield f"{where}: {key} is {now[key]} now"
+
+
+@cache
+def _takes_all(before: str, now: str, longest: int | None) -> bool:
+    """Tells whether a pattern takes what another one takes: tried with texts of many shapes."""
+
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @given(from_regex(before, fullmatch=True))
+    def check(text: str) -> None:
+        assert re.search(now, text)
+        assert longest is None or len(text.rstrip("\n")) <= longest
+
+    try:
+        check()
+    except AssertionError:
+        return False
+    return True

@@ -9,10 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.release.frozen import ANSWERS, DOCUMENT, answers_of, document, written_document
 from tests.release.matrix import Cell, opened
 
 
+@pytest.mark.timeout(600)
 async def test_the_document_and_every_answer_are_as_they_were_frozen(tmp_path: Path) -> None:
     async with opened(tmp_path / "state") as served:
         shown = json.loads(written_document(document()))

@@ -26,10 +26,10 @@ from sandboxer.edges.http.app import create_app
 from sandboxer.money.verification import verify
 from sandboxer.sandboxes.binding import allow_adoption
 from sandboxer.settings import Settings
-from sandboxer.store import installation
+from sandboxer.store.claim import load_installation
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import metadata
-from sandboxer.store.migrate import known_head, revision_of
+from sandboxer.store.migrations import known_head, revision_of
 from sandboxer.wire.operations.table import OPERATIONS
 from sandboxer.wiring import open_platform
 from tests.release.filled import FOLDER, counted, lists, unsealed
@@ -150,7 +150,7 @@ async def test_a_platform_opens_it_and_shows_what_is_there(older: Older, store: 
     )
     backend = Scripted(name="ext.namespaces")
     # The disks did not come along: their records stay, and say so.
-    known = await store.read(installation.load)
+    known = await store.read(load_installation)
     assert known is not None
     allow_adoption(older.state, known.id)
     opening = open_platform(settings, clock=StillClock(older.at), backends={backend.name: backend})

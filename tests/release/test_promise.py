@@ -60,6 +60,7 @@ SMALL: dict[str, Any] = {
                 "type": "object",
                 "properties": {
                     "name": {"type": "string", "maxLength": 20},
+                    "code": {"type": "string", "pattern": "^x[0-9]{3}$"},
                     "size": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
                     "kind": {"enum": ["small", "large"], "type": "string"},
                 },
@@ -115,6 +116,8 @@ BREAKING: dict[str, Change] = {
     "a bound is tighter": lambda d: fields(d, "Wanted")["name"].update(maxLength=10),
     "a bound is new": lambda d: fields(d, "Wanted")["name"].update(minLength=3),
     "a pattern is new": lambda d: fields(d, "Wanted")["name"].update(pattern="^a"),
+    "a pattern is narrower": lambda d: fields(d, "Wanted")["code"].update(pattern="^x[0-4]{3}$"),
+    "a length is too short for a pattern": lambda d: fields(d, "Wanted")["code"].update(maxLength=3),
     "a type to send is narrower": lambda d: fields(d, "Wanted")["name"].update(type="integer"),
     "a choice to send is gone": lambda d: fields(d, "Wanted")["size"]["anyOf"].pop(),
     "other fields are refused": lambda d: d["components"]["schemas"]["Wanted"].update(
@@ -136,6 +139,9 @@ ADDING: dict[str, Change] = {
     "a field of a body that need not be given": lambda d: required(d, "Wanted").remove("name"),
     "a word to send": lambda d: fields(d, "Wanted")["kind"]["enum"].append("huge"),
     "a wider bound": lambda d: fields(d, "Wanted")["name"].update(maxLength=30),
+    "a wider pattern": lambda d: fields(d, "Wanted")["code"].update(
+        pattern="^x[0-9]{1,3}$|^[a-z]+$", maxLength=63
+    ),
     "a choice to send": lambda d: fields(d, "Wanted")["size"]["anyOf"].append({"type": "string"}),
     "a field of an answer": lambda d: fields(d, "Thing").update(colour={"type": "string"}),
     "a word of an answer": lambda d: fields(d, "Thing")["state"]["enum"].append("lost"),

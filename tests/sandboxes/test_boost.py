@@ -17,8 +17,9 @@ from sandboxer.kernel.errors import (
     NoCapacity,
     NotFound,
 )
-from sandboxer.sandboxes.charges.charging import rate_now
+from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import boosts, creation, lifetime, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, paying, settled
 from tests.support.clock import ManualClock, eventually
@@ -28,7 +29,7 @@ SIZED = {**RATES, "running_msats": 0, "vcpu_msats": 1000, "frozen_memory_gb_msat
 
 
 async def made(platform: Platform) -> str:
-    return (await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)).id
+    return (await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)).id
 
 
 async def test_a_boost_is_charged_from_its_moment_to_its_end(
@@ -37,18 +38,18 @@ async def test_a_boost_is_charged_from_its_moment_to_its_end(
     async with paying(open_one, sats=10_000, rates=SIZED) as platform:
         sandbox_id = await made(platform)
         clock.advance(timedelta(seconds=100))
-        more = await platform.sandboxes.boost(sandbox_id, 4, ALICE)
+        more = await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=4)
         assert (more.resources.vcpus, more.resources.memory_mb) == (4.0, 8192)
         assert backend.boxes[sandbox_id].order.resources == more.resources
         assert rate_now(more) == 4000
         clock.advance(timedelta(seconds=50))
-        await platform.sandboxes.boost(sandbox_id, 2, ALICE)
+        await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=2)
         clock.advance(timedelta(seconds=10))
-        less = await platform.sandboxes.unboost(sandbox_id, ALICE)
+        less = await boosts.unboost(platform.sandboxes, sandbox_id, ALICE)
         assert (less.resources.vcpus, less.resources.memory_mb, less.boosted_from) == (1.0, 512, None)
-        assert await platform.sandboxes.unboost(sandbox_id, ALICE) == less
+        assert await boosts.unboost(platform.sandboxes, sandbox_id, ALICE) == less
         clock.advance(timedelta(seconds=7))
-        await platform.sandboxes.destroy(sandbox_id, ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox_id, ALICE)
         assert (await settled(platform)).posted == 10_000 - (100 + 4 * 50 + 2 * 10 + 7)
 
 
@@ -59,16 +60,16 @@ async def test_what_cannot_be_given_is_refused_and_changes_nothing(
         sandbox_id = await made(platform)
         for vcpus in (1, 9):
             with pytest.raises(InvalidRequest):
-                await platform.sandboxes.boost(sandbox_id, vcpus, ALICE)
+                await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=vcpus)
         with pytest.raises(NotFound):
-            await platform.sandboxes.boost(sandbox_id, 2, BOB)
+            await boosts.boost(platform.sandboxes, sandbox_id, BOB, vcpus=2)
         backend.fail_next("resize", NoCapacity(resource="memory", why="full"))
         with pytest.raises(NoCapacity):
-            await platform.sandboxes.boost(sandbox_id, 2, ALICE)
-        await platform.sandboxes.freeze(sandbox_id, ALICE)
+            await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=2)
+        await pause.freeze(platform.sandboxes, sandbox_id, ALICE)
         with pytest.raises(IllegalTransition):
-            await platform.sandboxes.boost(sandbox_id, 2, ALICE)
-        record = await platform.sandboxes.get(sandbox_id, ALICE)
+            await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=2)
+        record = await platform.sandboxes.visible(sandbox_id, ALICE)
         assert (record.resources.vcpus, record.boosted_from) == (1.0, None)
 
 
@@ -78,8 +79,8 @@ async def test_a_boost_that_cannot_be_paid_for_a_minute_is_refused(
     async with paying(open_one, sats=200, rates=SIZED) as platform:
         sandbox_id = await made(platform)
         with pytest.raises(InsufficientCredit):
-            await platform.sandboxes.boost(sandbox_id, 8, ALICE)
-        assert rate_now(await platform.sandboxes.get(sandbox_id, ALICE)) == 1000
+            await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=8)
+        assert rate_now(await platform.sandboxes.visible(sandbox_id, ALICE)) == 1000
 
 
 async def test_one_slot_of_a_tier_is_one_though_two_boosts_end_at_once(open_one: OpenPlatform) -> None:
@@ -95,11 +96,11 @@ async def test_one_slot_of_a_tier_is_one_though_two_boosts_end_at_once(open_one:
         await platform.store.write(entitle)
         ids = [await made(platform), await made(platform)]
         for sandbox_id in ids:
-            await platform.sandboxes.boost(sandbox_id, 4, ALICE)
+            await boosts.boost(platform.sandboxes, sandbox_id, ALICE, vcpus=4)
         async with asyncio.TaskGroup() as group:
             for sandbox_id in ids:
-                group.create_task(platform.sandboxes.unboost(sandbox_id, ALICE))
-        peek = platform.sandboxes.dependencies.repository.peek
+                group.create_task(boosts.unboost(platform.sandboxes, sandbox_id, ALICE))
+        peek = platform.sandboxes.repository.peek
 
         def entitled() -> int:
             return sum(one.terms.is_entitled for one in map(peek, ids) if one is not None)

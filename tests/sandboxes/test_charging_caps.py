@@ -20,6 +20,7 @@ from sandboxer.money.metering import charge_once
 from sandboxer.money.policy import Standing, Use
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, due_times, fund, paying, settled, until
 from tests.support.clock import ManualClock, eventually
@@ -43,7 +44,7 @@ async def test_a_running_sandbox_is_stopped_when_its_cap_is_reached(
 ) -> None:
     async with paying(open_one, sats=10_000, rates=STORED) as platform:
         await cap(platform, Caps(**{name: 100}))
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         await planned(platform, timedelta(seconds=100))
         assert (await settled(platform)).due_at == clock.now() + timedelta(seconds=100)
         clock.advance(timedelta(seconds=100))
@@ -56,7 +57,7 @@ async def test_a_running_sandbox_is_stopped_when_its_cap_is_reached(
         bucket = await settled(platform)
         assert (bucket.posted, bucket.flow.rate) == (9900, 0)
         with pytest.raises(Forbidden) as refused:
-            await platform.sandboxes.resume(sandbox.id, ALICE)
+            await pause.resume(platform.sandboxes, sandbox.id, ALICE)
         assert refused.value.facts["cap"] == name
 
 
@@ -64,7 +65,7 @@ async def test_a_running_sandbox_is_stopped_when_its_cap_is_reached(
 async def test_what_is_sent_outwards_reaches_a_cap_at_once(open_one: OpenPlatform, name: str) -> None:
     async with paying(open_one, sats=10_000) as platform:
         await cap(platform, Caps(**{name: 100}))
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         await planned(platform, timedelta(seconds=100))
         now = platform.clock.now()
         await platform.store.write(
@@ -80,7 +81,7 @@ async def test_what_is_sent_outwards_reaches_a_cap_at_once(open_one: OpenPlatfor
 async def test_a_cap_noticed_late_is_kept_to_the_sat(open_one: OpenPlatform, clock: ManualClock) -> None:
     async with paying(open_one, sats=10_000, rates=STORED) as platform:
         await cap(platform, Caps(per_sandbox_sats=100))
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         await planned(platform, timedelta(seconds=100))
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
@@ -94,23 +95,23 @@ async def test_a_day_s_cap_passed_while_nobody_was_here_counts_for_its_own_day(
     async with paying(open_one, sats=100_000, rates=RATES) as platform:
         await cap(platform, Caps(per_day_sats=600))
         clock.advance(timedelta(hours=23, minutes=45))
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         await planned(platform, timedelta(minutes=10))
     # The cap is reached at 23:55; a quarter of an hour into the next day somebody looks.
     clock.advance(timedelta(minutes=30))
     async with paying(open_one) as platform:
         await until(platform, sandbox.id, State.REAPED)
         assert (await settled(platform)).posted == 100_000 - 600
-        awake = await platform.sandboxes.resume(sandbox.id, ALICE)
+        awake = await pause.resume(platform.sandboxes, sandbox.id, ALICE)
         assert awake.state is State.READY
 
 
 async def test_two_sandboxes_share_the_cap_of_their_key(open_one: OpenPlatform, clock: ManualClock) -> None:
     async with paying(open_one, sats=10_000) as platform:
         await cap(platform, Caps(per_key_sats=100))
-        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        first = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         clock.advance(timedelta(seconds=20))
-        second = await platform.sandboxes.create(CreateRequest(), ALICE)
+        second = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         await planned(platform, timedelta(seconds=40))
         clock.advance(timedelta(seconds=50))
         await due_times(platform)
@@ -126,33 +127,33 @@ async def test_a_key_at_its_cap_leaves_the_account_s_other_keys_alone(
     second = Caller(public_key="sbx-pk-alice2", account="alice")
     async with paying(open_one, sats=10_000) as platform:
         await cap(platform, Caps(per_key_sats=100))
-        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        first = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         clock.advance(timedelta(seconds=60))
-        other = await platform.sandboxes.create(CreateRequest(), second)
+        other = await creation.create(platform.sandboxes, CreateRequest(), second)
         await planned(platform, timedelta(seconds=40))
         clock.advance(timedelta(seconds=40))
         await due_times(platform)
         await until(platform, first.id, State.REAPED)
         with pytest.raises(Forbidden, match="per_key_sats"):
-            await platform.sandboxes.create(CreateRequest(), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         # 40 of its own 100 are spent.
-        assert (await platform.sandboxes.get(other.id, second)).state is State.READY
+        assert (await platform.sandboxes.visible(other.id, second)).state is State.READY
         await planned(platform, timedelta(seconds=60))
-        await platform.sandboxes.create(CreateRequest(), second)
+        await creation.create(platform.sandboxes, CreateRequest(), second)
 
 
 async def test_the_disk_of_a_stopped_one_is_kept_free_from_the_cap_on(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=1_000_000, rates=STORED) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         stored = sandbox.terms.card.stored
         await cap(platform, Caps(per_sandbox_sats=1000))
-        await platform.sandboxes.stop(sandbox.id, ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
         await planned(platform, timedelta(seconds=1_000_000 // stored))
         clock.advance(timedelta(seconds=2 * 1_000_000 // stored))
         await due_times(platform)
-        peek = platform.sandboxes.dependencies.repository.peek
+        peek = platform.sandboxes.repository.peek
         await eventually(lambda: (one := peek(sandbox.id)) is not None and one.terms.keeps_free)
         clock.advance(timedelta(hours=1))
         assert (await settled(platform)).posted == 1_000_000 - 1000
@@ -179,7 +180,7 @@ async def test_a_child_s_budget_ends_with_its_last_sat(open_one: OpenPlatform, c
     async with paying(open_one, sats=1000, rates=STORED) as platform:
         await platform.store.write(lambda conn: accounts.ensure(conn, "alice", actor="test", now=clock.now()))
         await give_child(platform, 1)
-        sandbox = await platform.sandboxes.create(CreateRequest(), CHILD)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), CHILD)
         # Nobody looks in time.
         clock.advance(timedelta(seconds=30))
         await due_times(platform)
@@ -189,12 +190,12 @@ async def test_a_child_s_budget_ends_with_its_last_sat(open_one: OpenPlatform, c
         assert (bucket.posted, bucket.debt, bucket.flow.rate) == (0, 0, 0)
         assert bucket.health.standing is Standing.REAPED
         with pytest.raises(InsufficientCredit):
-            await platform.sandboxes.resume(sandbox.id, CHILD)
+            await pause.resume(platform.sandboxes, sandbox.id, CHILD)
         now = clock.now()
         await platform.store.write(
             lambda conn: top_up(conn, "alice", CHILD.account, 50, id="t", cut_by="k", now=now)
         )
-        awake = await platform.sandboxes.resume(sandbox.id, CHILD)
+        awake = await pause.resume(platform.sandboxes, sandbox.id, CHILD)
         assert awake.state is State.READY
         assert awake.terms == replace(sandbox.terms)
 
@@ -203,7 +204,7 @@ async def test_a_reaped_one_wakes_by_itself_when_enough_is_paid(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=100) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         clock.advance(timedelta(seconds=100))
         await due_times(platform)
         await until(platform, sandbox.id, State.GRACE)
@@ -213,10 +214,10 @@ async def test_a_reaped_one_wakes_by_itself_when_enough_is_paid(
         # The debt of 10, its grace, and not yet ten minutes.
         await fund(platform, 600, id="some")
         assert (await settled(platform)).posted == 590
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.REAPED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.REAPED
         await fund(platform, 60, id="enough")
         await until(platform, sandbox.id, State.READY)
-        woken = await platform.sandboxes.get(sandbox.id, ALICE)
+        woken = await platform.sandboxes.visible(sandbox.id, ALICE)
         assert woken.reason == "paid"
         clock.advance(timedelta(seconds=10))
         assert (await settled(platform)).posted == 640
@@ -227,18 +228,18 @@ async def test_a_cap_holds_though_the_ttl_ended_too_before_anyone_looked(
 ) -> None:
     async with paying(open_one, sats=10_000, rates=STORED) as platform:
         await cap(platform, Caps(per_sandbox_sats=100))
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="30m"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="30m"), ALICE)
         await planned(platform, timedelta(seconds=100))
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
-        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
         assert (await settled(platform)).posted == 9900
 
 
 @asynccontextmanager
 async def killed_when_it_runs(platform: Platform) -> AsyncIterator[None]:
     """The server writes nothing more after the write with which the first sandbox became ready."""
-    real, repository = platform.store.write, platform.sandboxes.dependencies.repository
+    real, repository = platform.store.write, platform.sandboxes.repository
 
     async def write(fn):  # type: ignore[no-untyped-def]
         if any(one.state is State.READY for one in repository.living()):
@@ -260,10 +261,10 @@ async def test_a_cap_holds_though_the_server_died_before_it_knew_when(
         async with paying(open_one, sats=10_000, rates=STORED) as platform:
             await cap(platform, Caps(**{name: 100}))
             async with killed_when_it_runs(platform):
-                await platform.sandboxes.create(CreateRequest(ttl=ttl), ALICE)
+                await creation.create(platform.sandboxes, CreateRequest(ttl=ttl), ALICE)
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
-        repository = platform.sandboxes.dependencies.repository
+        repository = platform.sandboxes.repository
         await eventually(lambda: all(one.state is State.REAPED for one in repository.living()))
         assert (await settled(platform)).posted == 9900
 
@@ -279,10 +280,10 @@ async def test_a_cap_holds_that_was_set_days_before_the_server_died(
             await cap(platform, Caps(**{name: 100}))
             clock.advance(timedelta(days=2))
             async with killed_when_it_runs(platform):
-                await platform.sandboxes.create(CreateRequest(ttl=ttl), ALICE)
+                await creation.create(platform.sandboxes, CreateRequest(ttl=ttl), ALICE)
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
-        repository = platform.sandboxes.dependencies.repository
+        repository = platform.sandboxes.repository
         await eventually(lambda: all(one.state is State.REAPED for one in repository.living()))
         assert (await settled(platform)).posted == 9900
 
@@ -291,14 +292,14 @@ async def test_a_day_s_cap_that_was_reached_days_ago_stops_nothing_new(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with paying(open_one, sats=10_000, rates=STORED) as platform:
-        spent = await platform.sandboxes.create(CreateRequest(), ALICE)
+        spent = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         clock.advance(timedelta(seconds=200))
-        await platform.sandboxes.destroy(spent.id, ALICE)
+        await lifetime.destroy(platform.sandboxes, spent.id, ALICE)
         await cap(platform, Caps(per_day_sats=100))
         clock.advance(timedelta(days=2))
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
         await planned(platform, timedelta(seconds=100))
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.READY
 
 
 async def test_a_budget_holds_though_the_ttl_ended_too_before_anyone_looked(
@@ -307,9 +308,9 @@ async def test_a_budget_holds_though_the_ttl_ended_too_before_anyone_looked(
     async with paying(open_one, sats=1000, rates=STORED) as platform:
         await platform.store.write(lambda conn: accounts.ensure(conn, "alice", actor="test", now=clock.now()))
         await give_child(platform, 7)
-        sandbox = await platform.sandboxes.create(CreateRequest(ttl="30m"), CHILD)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="30m"), CHILD)
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
-        await platform.sandboxes.destroy(sandbox.id, CHILD)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, CHILD)
         bucket = await settled(platform, CHILD.account)
         assert (bucket.posted, bucket.debt, bucket.flow.rate) == (0, 0, 0)

@@ -12,13 +12,13 @@ from sqlalchemy.pool import NullPool
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.caps import Caps
 from sandboxer.kernel.errors import InsufficientCredit
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.money.buckets import credit, load_bucket
-from sandboxer.money.holds import open_holds
+from sandboxer.money.metering import open_holds
 from sandboxer.money.pricing import pricing_from_json
 from sandboxer.money.verification import verify
 from sandboxer.sandboxes import requests as planning
-from sandboxer.sandboxes.charges.charging import Charging
+from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import load_profiles
 from sandboxer.sandboxes.records import rows

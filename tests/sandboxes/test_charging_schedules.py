@@ -39,23 +39,24 @@ from sandboxer.kernel.errors import (
     NoCapacity,
     NotFound,
 )
-from sandboxer.kernel.ids import new_id
-from sandboxer.money.amounts import NSATS_PER_SAT
+from sandboxer.kernel.values import new_id
+from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT
 from sandboxer.money.buckets import credit, open_bucket
 from sandboxer.money.pricing import FREE, RateCard, rate_card
 from sandboxer.money.reconciler import attend_due
 from sandboxer.money.statements import account_view, usage
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from sandboxer.sandboxes.charges.charging import size_of
-from sandboxer.sandboxes.charges.demands import read_condition, wanted
+from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.demands import read_condition, wanted
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import boosts, creation, lifetime
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.support.clock import ManualClock
-from tests.support.sandboxes import ALICE
+from tests.support.sandboxes import ACTS, ALICE
 
 _count = count()
 T = TypeVar("T")
@@ -121,7 +122,7 @@ class PaidLives(RuleBasedStateMachine):
 
     async def calm(self) -> None:
         """Until money demands nothing more of anything, and no ending key has anything left."""
-        dependencies, store = self.platform.sandboxes.dependencies, self.platform.store
+        dependencies, store = self.platform.sandboxes, self.platform.store
         for _ in range(2000):
             while await store.write(partial(attend_due, now=self.clock.now())):
                 pass
@@ -132,7 +133,7 @@ class PaidLives(RuleBasedStateMachine):
         raise AssertionError("it never became calm")
 
     def _is_calm(self, conn: Connection) -> bool:
-        now, living = self.clock.now(), list(self.platform.sandboxes.dependencies.repository.living())
+        now, living = self.clock.now(), list(self.platform.sandboxes.repository.living())
         if ending(conn) or any(one.expires_at is not None and one.expires_at <= now for one in living):
             return False
         for account in {one.account for one in living}:
@@ -144,9 +145,7 @@ class PaidLives(RuleBasedStateMachine):
 
     @rule(delay=st.sampled_from(WAITS))
     def time_passes(self, delay: timedelta) -> None:
-        self.ends |= {
-            one.id: one.expires_at for one in self.platform.sandboxes.dependencies.repository.living()
-        }
+        self.ends |= {one.id: one.expires_at for one in self.platform.sandboxes.repository.living()}
         self.clock.advance(delay)
         # Sleepers that began as the clock moved sleep on: they are moved on without time passing for money.
         self.wait(self.calm_or_restart())
@@ -228,7 +227,7 @@ class PaidLives(RuleBasedStateMachine):
         if fails:
             self.backend.fail_next("provision", NoCapacity(resource="memory", why="full"))
         try:
-            made = self.wait(self.platform.sandboxes.create(CreateRequest(ttl="2h"), who)).id
+            made = self.wait(creation.create(self.platform.sandboxes, CreateRequest(ttl="2h"), who)).id
         except REFUSALS:
             made = ""
         # Of a create that was refused earlier.
@@ -245,14 +244,14 @@ class PaidLives(RuleBasedStateMachine):
     )
     def ask(self, box: tuple[Caller, str], act: str, vcpus: int) -> None:
         who, sandbox_id = box
-        cases = self.platform.sandboxes
+        sandboxes = self.platform.sandboxes
         try:
             if act == "extend":
-                self.wait(cases.change_ttl(sandbox_id, "1h", who))
+                self.wait(lifetime.change_ttl(sandboxes, sandbox_id, "1h", who))
             elif act == "boost":
-                self.wait(cases.boost(sandbox_id, vcpus, who))
+                self.wait(boosts.boost(sandboxes, sandbox_id, who, vcpus=vcpus))
             else:
-                self.wait(getattr(cases, act)(sandbox_id, who))
+                self.wait(ACTS[act](sandboxes, sandbox_id, who))
         except REFUSALS:
             return
         self.wait(self.calm_or_restart())
@@ -265,7 +264,9 @@ class PaidLives(RuleBasedStateMachine):
     @rule(turns=st.integers(0, 12), is_host=st.booleans())
     def it_ends_in_mid_create(self, turns: int, is_host: bool) -> None:
         async def crash() -> None:
-            made = asyncio.ensure_future(self.platform.sandboxes.create(CreateRequest(), ALICE, wait=False))
+            made = asyncio.ensure_future(
+                creation.create(self.platform.sandboxes, CreateRequest(), ALICE, wait=False)
+            )
             for _ in range(turns):
                 await asyncio.sleep(0)
             await self.stack.aclose()
@@ -294,7 +295,13 @@ class PaidLives(RuleBasedStateMachine):
             view = account_view(conn, "alice", now=now)
             has = view.balance - view.debt
             paid_in = sum(sats for _, sats in self.paid)
-            left = paid_in - sum(self.given.values()) + returned - reported.get("alice", 0) // NSATS_PER_SAT
+            # Fractions of a sat that ended children owed are added to her own, and may make a whole one.
+            ran = reported.get("alice", 0) + sum(
+                self.used(conn, key.account) % NSATS_PER_SAT // NSATS_PER_MSAT * NSATS_PER_MSAT
+                for key in keys
+                if key.returned_sats
+            )
+            left = paid_in - sum(self.given.values()) + returned - ran // NSATS_PER_SAT
             dry, funded = moments(conn, "alice", *DRY), moments(conn, "alice", "account.funded")
             # Who ran dry pays no further than the grace it had earned, however long its sandboxes lived on;
             assert has == left or (dry and has > left)
@@ -309,16 +316,18 @@ class PaidLives(RuleBasedStateMachine):
 
     def check_child(self, conn: Connection, child: str, given: int, ran: int) -> None:
         """It spends for as long as it ran, to the nanosat; less only if what it was given ran out first."""
-        now = self.clock.now()
-        lines = usage(
-            conn, child, since=now.replace(year=1970), until=now + timedelta(microseconds=1), now=now
-        )
-        used = sum(line.nsats for line in lines)
-        view = account_view(conn, child, now=now)
+        used = self.used(conn, child)
+        view = account_view(conn, child, now=self.clock.now())
         assert used == ran or (moments(conn, child, *DRY) and used < ran)
         # To the sat: a microsecond is the least that can be charged.
         assert used // NSATS_PER_SAT <= given
         assert view.debt == 0
+
+    def used(self, conn: Connection, account: str) -> int:
+        now = self.clock.now()
+        until = now + timedelta(microseconds=1)
+        lines = usage(conn, account, since=now.replace(year=1970), until=until, now=now)
+        return sum(line.nsats for line in lines)
 
     async def lives(self) -> dict[str, int]:
         """What each account's sandboxes ran up, in nanosats, as their events tell it."""
@@ -331,7 +340,7 @@ class PaidLives(RuleBasedStateMachine):
                     steps.setdefault(event.subject, []).append(event)
             after = page[-1].id
         for id, reported in steps.items():
-            sandbox = await self.platform.sandboxes.dependencies.repository.find(id)
+            sandbox = await self.platform.sandboxes.repository.find(id)
             assert sandbox is not None
             had = sandbox.resources if sandbox.boosted_from is None else sandbox.boosted_from.resources
             state, card, why, began = State.REQUESTED, self.card_of(sandbox, had), "", reported[0].at
@@ -403,3 +412,17 @@ def test_any_schedule_of_paid_lives_charges_rate_times_time(
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_what_a_child_and_its_parent_owe_of_a_sat_is_a_sat_together() -> None:
+    here = PaidLives()
+    try:
+        child = here.cut_a_child(900)
+        for who in (child, ALICE):
+            here.ask(here.create(who, fails=False), "stop", vcpus=2)
+        # Each now owes three fifths of one.
+        here.time_passes(WAITS[1])
+        here.revoke_a_child(child)
+        here.every_sat_is_where_it_belongs()
+    finally:
+        here.teardown()

@@ -11,6 +11,7 @@ from sandboxer.backends.contract import Trust, Wall
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import (
     Conflict,
+    Forbidden,
     InvalidRequest,
     NoCapacity,
     NotAvailable,
@@ -18,6 +19,7 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases import creation, inspection, pause
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
@@ -27,7 +29,7 @@ async def test_a_created_sandbox_is_ready_and_says_how_long_each_step_took(open_
         request = CreateRequest(
             name="first", labels={"team": "a"}, env={"A": "1"}, inputs={"repo-ref": {"x": 1}}
         )
-        sandbox = await platform.sandboxes.create(request, ALICE)
+        sandbox = await creation.create(platform.sandboxes, request, ALICE)
         assert sandbox.state is State.READY
         assert sandbox.profile == "profile.agent-dev"
         assert sandbox.account == "alice"
@@ -39,12 +41,12 @@ async def test_a_created_sandbox_is_ready_and_says_how_long_each_step_took(open_
             "SANDBOXER_INPUT_REPO_REF": '{"x": 1}',
             "A": "1",
         }
-        assert await platform.sandboxes.get(sandbox.id, ALICE) == sandbox
+        assert await platform.sandboxes.visible(sandbox.id, ALICE) == sandbox
 
 
 async def test_each_step_of_a_create_is_an_event_with_actor_and_reason(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(consumer={"actor": "agt"}), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(consumer={"actor": "agt"}), ALICE)
         events = await platform.events.page(sandbox.id)
         assert [(e.kind, e.actor, e.reason) for e in events] == [
             ("sandbox.requested", ALICE.public_key, "requested"),
@@ -66,14 +68,16 @@ async def test_what_was_recorded_is_what_is_read_back(open_one: OpenPlatform) ->
         consumer={"session_id": "s"},
     )
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(request, ALICE)
-        page = await platform.sandboxes.list(ALICE)
+        sandbox = await creation.create(platform.sandboxes, request, ALICE)
+        page = await inspection.list_sandboxes(platform.sandboxes, ALICE)
         assert list(page.records) == [sandbox]
 
 
 async def test_the_canary_reports_on_its_host(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(profile="profile.sandbox-canary"), OWNER)
+        sandbox = await creation.create(
+            platform.sandboxes, CreateRequest(profile="profile.sandbox-canary"), OWNER
+        )
         assert sandbox.report is not None
         assert sandbox.report["kernel"] == "scripted"
         assert "setup" in sandbox.timings_ms
@@ -81,9 +85,23 @@ async def test_the_canary_reports_on_its_host(open_one: OpenPlatform) -> None:
 
 async def test_the_build_profile_prepares_its_workspace(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(profile="profile.build"), OWNER)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(profile="profile.build"), OWNER)
         assert backend.boxes[sandbox.id].disk.info("/workspace")
         assert sandbox.idle_timeout == timedelta(minutes=30)
+
+
+async def test_who_may_not_make_images_gets_no_sandbox_that_nests(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    builder = CreateRequest(profile="profile.builder", image="base")
+    async with open_one() as platform:
+        made = await creation.create(platform.sandboxes, builder, OWNER)
+        assert backend.boxes[made.id].order.nests
+        plain = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        assert not backend.boxes[plain.id].order.nests
+        with pytest.raises(Forbidden) as refusal:
+            await creation.create(platform.sandboxes, builder, ALICE)
+        assert refusal.value.facts["reason"] == "image_makers"
 
 
 @pytest.mark.parametrize(
@@ -105,27 +123,27 @@ async def test_an_impossible_request_is_refused_by_field_before_anything_happens
 ) -> None:
     async with open_one() as platform:
         with pytest.raises(InvalidRequest) as refused:
-            await platform.sandboxes.create(request_, ALICE)
+            await creation.create(platform.sandboxes, request_, ALICE)
         assert refused.value.facts["field"] == field
-        assert (await platform.sandboxes.list(OWNER)).records == []
+        assert (await inspection.list_sandboxes(platform.sandboxes, OWNER)).records == []
         assert not backend.boxes
 
 
 async def test_an_unknown_profile_is_answered_with_the_nearest_name(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
         with pytest.raises(InvalidRequest, match=r"did you mean profile\.agent-dev\?"):
-            await platform.sandboxes.create(CreateRequest(profile="profile.agent-dve"), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(profile="profile.agent-dve"), ALICE)
 
 
 async def test_the_trust_level_asked_for_is_the_one_it_has_and_stays(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
-        made = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
-        assert (made.trust, (await platform.sandboxes.create(CreateRequest(), ALICE)).trust) == (
+        made = await creation.create(platform.sandboxes, CreateRequest(trust="semi"), ALICE)
+        assert (made.trust, (await creation.create(platform.sandboxes, CreateRequest(), ALICE)).trust) == (
             Trust.SEMI,
             Trust.ZERO,
         )
         with pytest.raises(InvalidRequest, match="neither zero nor semi"):
-            await platform.sandboxes.create(CreateRequest(trust="full"), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(trust="full"), ALICE)
 
 
 async def test_a_backend_without_a_wall_that_the_profile_demands_is_not_used(
@@ -134,7 +152,7 @@ async def test_a_backend_without_a_wall_that_the_profile_demands_is_not_used(
     weak = Scripted(name="ext.namespaces", clock=clock, walls=frozenset(Wall) - {Wall.SYSCALLS})
     async with open_one(on=weak) as platform:
         with pytest.raises(NotAvailable, match="syscalls"):
-            await platform.sandboxes.create(CreateRequest(), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
 
 
 async def test_a_full_host_refuses_with_a_reason_and_the_next_try_succeeds(
@@ -144,11 +162,11 @@ async def test_a_full_host_refuses_with_a_reason_and_the_next_try_succeeds(
     backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"provision": [full, None]})
     async with open_one(on=backend) as platform:
         with pytest.raises(NoCapacity) as refused:
-            await platform.sandboxes.create(CreateRequest(), ALICE)
-        failed = await platform.sandboxes.get(str(refused.value.facts["sandbox_id"]), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        failed = await platform.sandboxes.visible(str(refused.value.facts["sandbox_id"]), ALICE)
         assert (failed.state, failed.reason) == (State.FAILED, "no_capacity")
         assert not backend.boxes
-        assert (await platform.sandboxes.create(CreateRequest(), ALICE)).state is State.READY
+        assert (await creation.create(platform.sandboxes, CreateRequest(), ALICE)).state is State.READY
 
 
 async def test_a_sandbox_that_does_not_boot_leaves_nothing(
@@ -158,9 +176,9 @@ async def test_a_sandbox_that_does_not_boot_leaves_nothing(
     backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"boot": [broken]})
     async with open_one(on=backend) as platform:
         with pytest.raises(ProvisionFailed):
-            await platform.sandboxes.create(CreateRequest(), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         assert not backend.boxes
-        assert {s: n for s, n in (await platform.sandboxes.counts()).items() if n} == {"failed": 1}
+        assert {s: n for s, n in (await platform.sandboxes.repository.counts()).items() if n} == {"failed": 1}
 
 
 @pytest.mark.parametrize("printed", [b"no json", b'{"a": NaN}', rb'{"a": "\ud800"}'])
@@ -170,7 +188,7 @@ async def test_a_failing_setup_command_undoes_the_sandbox(
     backend = Scripted(name="ext.namespaces", clock=clock, answers={"python3 - <<'REPORT'": printed})
     async with open_one(on=backend) as platform:
         with pytest.raises(ProvisionFailed, match="JSON"):
-            await platform.sandboxes.create(CreateRequest(profile="profile.sandbox-canary"), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(profile="profile.sandbox-canary"), ALICE)
         assert not backend.boxes
 
 
@@ -179,13 +197,13 @@ async def test_a_caller_that_does_not_wait_gets_it_while_it_is_provisioning(
 ) -> None:
     backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(seconds=2))
     async with open_one(on=backend) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE, wait=False)
         assert sandbox.state is State.PROVISIONING
         with pytest.raises(Conflict, match="create is under way"):
-            await platform.sandboxes.freeze(sandbox.id, ALICE)
+            await pause.freeze(platform.sandboxes, sandbox.id, ALICE)
         await eventually(lambda: backend.boxes)
         clock.advance(timedelta(seconds=2))
-        dependencies = platform.sandboxes.dependencies
+        dependencies = platform.sandboxes
         await eventually(lambda: dependencies.repository.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
 
 
@@ -194,19 +212,22 @@ async def test_a_caller_that_vanishes_leaves_its_create_running(
 ) -> None:
     backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(seconds=2))
     async with open_one(on=backend) as platform:
-        asked = asyncio.ensure_future(platform.sandboxes.create(CreateRequest(), ALICE))
+        asked = asyncio.ensure_future(creation.create(platform.sandboxes, CreateRequest(), ALICE))
         await eventually(lambda: backend.boxes)
         asked.cancel()
         await asyncio.wait([asked])
         clock.advance(timedelta(seconds=2))
-        repository = platform.sandboxes.dependencies.repository
+        repository = platform.sandboxes.repository
         await eventually(lambda: [s.state for s in repository.living()] == [State.READY])
 
 
 async def test_many_creates_at_once_all_become_ready(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
         async with asyncio.TaskGroup() as group:
-            made = [group.create_task(platform.sandboxes.create(CreateRequest(), ALICE)) for _ in range(40)]
+            made = [
+                group.create_task(creation.create(platform.sandboxes, CreateRequest(), ALICE))
+                for _ in range(40)
+            ]
         assert {task.result().state for task in made} == {State.READY}
         assert len(backend.boxes) == 40
 
@@ -216,8 +237,8 @@ async def test_an_operation_that_the_server_s_end_interrupts_leaves_nothing_half
 ) -> None:
     backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
     async with open_one(on=backend) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE, wait=False)
         await eventually(lambda: backend.boxes)
     assert not backend.boxes
     async with open_one(on=backend) as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.FAILED

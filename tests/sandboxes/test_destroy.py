@@ -11,39 +11,45 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import BackendLost, Conflict, NotFound
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, inspection, lifetime
+from sandboxer.sandboxes.use_cases.access import open_line
 from tests.support.clock import ManualClock, eventually
-from tests.support.sandboxes import ALICE, BOB, OWNER, OpenPlatform
+from tests.support.sandboxes import ACTS, ALICE, BOB, OWNER, OpenPlatform
 
 
 async def test_a_destroyed_sandbox_is_gone_and_its_record_stays(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(env={"TOKEN": "secret"}), ALICE)
-        gone = await platform.sandboxes.destroy(sandbox.id, ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(env={"TOKEN": "secret"}), ALICE)
+        gone = await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
         assert gone.state is State.DESTROYED
         assert gone.ended_at is not None
         assert gone.env == {}
         assert not backend.boxes
-        assert await platform.sandboxes.get(sandbox.id, ALICE) == gone
-        assert (await platform.sandboxes.list(ALICE)).records == []
-        assert (await platform.sandboxes.list(ALICE, state=State.DESTROYED)).records == [gone]
+        assert await platform.sandboxes.visible(sandbox.id, ALICE) == gone
+        assert (await inspection.list_sandboxes(platform.sandboxes, ALICE)).records == []
+        assert (
+            await inspection.list_sandboxes(platform.sandboxes, ALICE, states=(State.DESTROYED,))
+        ).records == [gone]
 
 
 async def test_destroying_again_is_success_and_writes_nothing(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        first = await platform.sandboxes.destroy(sandbox.id, ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        first = await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
         before = await platform.events.last_id()
-        assert await platform.sandboxes.destroy(sandbox.id, ALICE) == first
+        assert await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE) == first
         assert await platform.events.last_id() == before
 
 
 async def test_many_destroys_at_once_tear_down_once(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(platform.sandboxes.destroy(sandbox.id, ALICE)) for _ in range(10)]
+            asked = [
+                group.create_task(lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)) for _ in range(10)
+            ]
         assert {task.result().state for task in asked} == {State.DESTROYED}
         assert backend.calls.count(("teardown", sandbox.id)) == 1
 
@@ -51,10 +57,10 @@ async def test_many_destroys_at_once_tear_down_once(open_one: OpenPlatform, back
 async def test_a_destroy_while_it_is_being_made_undoes_it(open_one: OpenPlatform, clock: ManualClock) -> None:
     backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
     async with open_one(on=backend) as platform:
-        made = asyncio.ensure_future(platform.sandboxes.create(CreateRequest(), ALICE))
+        made = asyncio.ensure_future(creation.create(platform.sandboxes, CreateRequest(), ALICE))
         await eventually(lambda: backend.boxes)
         (sandbox_id,) = backend.boxes
-        gone = await platform.sandboxes.destroy(sandbox_id, ALICE)
+        gone = await lifetime.destroy(platform.sandboxes, sandbox_id, ALICE)
         assert gone.state is State.DESTROYED
         assert not backend.boxes
         with pytest.raises(Conflict, match="cut short"):
@@ -68,14 +74,12 @@ async def test_a_destroy_while_it_is_being_made_undoes_it(open_one: OpenPlatform
         ]
 
 
-@pytest.mark.parametrize("pause", ["freeze", "stop"])
-async def test_a_paused_sandbox_can_be_destroyed(
-    open_one: OpenPlatform, backend: Scripted, pause: str
-) -> None:
+@pytest.mark.parametrize("act", ["freeze", "stop"])
+async def test_a_paused_sandbox_can_be_destroyed(open_one: OpenPlatform, backend: Scripted, act: str) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        await getattr(platform.sandboxes, pause)(sandbox.id, ALICE)
-        assert (await platform.sandboxes.destroy(sandbox.id, ALICE)).state is State.DESTROYED
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await ACTS[act](platform.sandboxes, sandbox.id, ALICE)
+        assert (await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)).state is State.DESTROYED
         assert not backend.boxes
 
 
@@ -85,10 +89,10 @@ async def test_a_removal_that_fails_is_tried_again_by_the_timer(
     stuck = [BackendLost(why="device busy"), OSError("no space left on device")]
     backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"teardown": stuck})
     async with open_one(on=backend) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         with pytest.raises(BackendLost):
-            await platform.sandboxes.destroy(sandbox.id, ALICE)
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.DESTROYING
+            await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.DESTROYING
 
         def is_tried_thrice() -> bool:
             # Time goes on: the timer may not yet have planned its next try when the clock is moved.
@@ -96,7 +100,7 @@ async def test_a_removal_that_fails_is_tried_again_by_the_timer(
             return backend.calls.count(("teardown", sandbox.id)) == 3
 
         await eventually(is_tried_thrice)
-        await eventually(lambda: platform.sandboxes.dependencies.repository.peek(sandbox.id) is None)
+        await eventually(lambda: platform.sandboxes.repository.peek(sandbox.id) is None)
         assert not backend.boxes
 
 
@@ -104,9 +108,9 @@ async def test_someone_else_s_sandbox_does_not_exist_for_you_and_the_owner_sees_
     open_one: OpenPlatform,
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         for act in (
-            "get",
+            "visible",
             "destroy",
             "freeze",
             "thaw",
@@ -117,10 +121,10 @@ async def test_someone_else_s_sandbox_does_not_exist_for_you_and_the_owner_sees_
             "reachability",
         ):
             with pytest.raises(NotFound):
-                await getattr(platform.sandboxes, act)(sandbox.id, BOB)
+                await ACTS[act](platform.sandboxes, sandbox.id, BOB)
         with pytest.raises(NotFound):
-            await platform.sandboxes.change_ttl(sandbox.id, "1h", BOB)
+            await lifetime.change_ttl(platform.sandboxes, sandbox.id, "1h", BOB)
         with pytest.raises(NotFound):
-            async with platform.sandboxes.line(sandbox.id, BOB, activity="exec"):
+            async with open_line(platform.sandboxes, sandbox.id, BOB, activity="exec"):
                 pass
-        assert (await platform.sandboxes.destroy(sandbox.id, OWNER)).state is State.DESTROYED
+        assert (await lifetime.destroy(platform.sandboxes, sandbox.id, OWNER)).state is State.DESTROYED

@@ -9,6 +9,7 @@ from sandboxer.money.policy import Use
 from sandboxer.money.tables import meter_segments
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, paying, settled, until
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
@@ -35,7 +36,7 @@ async def move(platform: Platform, sandbox_id: str, count: int) -> None:
 
 async def test_what_goes_out_is_charged_once_and_what_comes_in_is_not(open_one: OpenPlatform) -> None:
     async with paying(open_one, sats=100_000, rates=PRICE) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(trust="semi"), ALICE)
         before = (await settled(platform)).available
         for count in (1, 1, 1, 3_000_000):
             await move(platform, sandbox.id, count)
@@ -46,7 +47,7 @@ async def test_what_goes_out_is_charged_once_and_what_comes_in_is_not(open_one: 
         assert count <= 3
         assert before - (await settled(platform)).available == 1000
         await move(platform, sandbox.id, 300)
-        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
         await platform.access.egress.outlets.flush()
         assert (await platform.store.read(charged))[1] == 1_000_101
         shown = await platform.access.egress.outlets.kept(sandbox.id)
@@ -56,7 +57,7 @@ async def test_what_goes_out_is_charged_once_and_what_comes_in_is_not(open_one: 
 
 async def test_the_owner_pays_nothing_for_bytes(open_one: OpenPlatform) -> None:
     async with paying(open_one, rates=PRICE) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), OWNER)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(trust="semi"), OWNER)
         await move(platform, sandbox.id, 5_000)
         assert await platform.store.read(charged) == (0, 0)
 
@@ -65,7 +66,7 @@ async def test_a_cap_stops_one_whose_time_is_free_and_whose_bytes_are_not(open_o
     rates = {**PRICE, "running_msats": 0}
     async with paying(open_one, sats=10_000, rates=rates) as platform:
         await cap(platform, Caps(per_sandbox_sats=100))
-        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(trust="semi"), ALICE)
         assert not sandbox.terms.is_free
         await move(platform, sandbox.id, 299_000)
         assert (await settled(platform)).posted == 9901
@@ -76,5 +77,5 @@ async def test_a_cap_stops_one_whose_time_is_free_and_whose_bytes_are_not(open_o
 
 async def test_free_time_without_a_way_out_stays_free(open_one: OpenPlatform) -> None:
     async with paying(open_one, rates={**PRICE, "running_msats": 0}) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         assert sandbox.terms.is_free

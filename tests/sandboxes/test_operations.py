@@ -13,6 +13,7 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, inspection, pause
 from tests.support.sandboxes import ALICE, OpenPlatform
 
 FULL = "/var/lib/sandboxer/run/box.json"
@@ -41,17 +42,17 @@ async def test_a_full_host_is_a_typed_error_and_its_paths_stay_untold(
     async with open_one() as platform:
         backend.fail_next("provision", OSError(errno.ENOSPC, "No space left on device", FULL))
         with pytest.raises(Unavailable, match="a disk of the host is full") as refused:
-            await platform.sandboxes.create(CreateRequest(), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         assert FULL not in str(refused.value)
-        (failed,) = (await platform.sandboxes.list(ALICE)).records
+        (failed,) = (await inspection.list_sandboxes(platform.sandboxes, ALICE)).records
         assert (failed.state, failed.reason) == (State.FAILED, "unavailable")
         assert FULL not in str(await platform.events.page(failed.id))
 
 
 async def test_a_full_host_does_not_stop_what_runs(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         backend.fail_next("stop", OSError(errno.ENOSPC, "No space left on device"))
         with pytest.raises(Unavailable, match="a disk of the host is full"):
-            await platform.sandboxes.stop(sandbox.id, ALICE)
-        assert (await platform.sandboxes.stop(sandbox.id, ALICE)).state is State.STOPPED
+            await pause.stop(platform.sandboxes, sandbox.id, ALICE)
+        assert (await pause.stop(platform.sandboxes, sandbox.id, ALICE)).state is State.STOPPED

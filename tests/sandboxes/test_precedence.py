@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxer.sandboxes.precedence import Precedence, PrecedenceBounds, heaviest
+from sandboxer.sandboxes.loops.precedence import Precedence, PrecedenceBounds, heaviest
 
 BOUNDS = PrecedenceBounds()
+
+
+def test_who_has_no_sandbox_at_the_moment_and_takes_much_gives_way() -> None:
+    """Whoever makes and removes them without pause."""
+    precedence = Precedence(cores=2)
+    for tenths in range(20):
+        giving = precedence.decide({"churner": 0.08, "quiet": 0.001}, {"quiet"}, tenths / 10)
+    assert giving == {"churner"}
+    # And nobody because of one who only looks about, without a sandbox.
+    precedence = Precedence(cores=2)
+    for tenths in range(20):
+        giving = precedence.decide({"works": 0.15, "looks": 0.001}, {"works"}, tenths / 10)
+    assert not giving
 
 
 @pytest.mark.parametrize(
@@ -39,7 +52,8 @@ def test_the_same_work_is_much_on_a_small_machine_and_little_on_a_large_one() ->
 def looks(precedence: Precedence, used: dict[str, float], *, since: float, count: int) -> frozenset[str]:
     """`count` looks, a tenth of a second apart; `used` in cores."""
     for n in range(1, count + 1):
-        decided = precedence.decide({name: cores / 10 for name, cores in used.items()}, since + n / 10)
+        seconds = {name: cores / 10 for name, cores in used.items()}
+        decided = precedence.decide(seconds, used.keys(), since + n / 10)
     return decided
 
 
@@ -81,11 +95,38 @@ def test_two_who_both_want_everything_have_as_much_in_the_end() -> None:
     assert had["hog"] == pytest.approx(had["other"], rel=0.25)
 
 
-def test_an_account_without_a_sandbox_that_runs_is_forgotten() -> None:
+def test_an_account_without_a_sandbox_that_runs_gives_way_to_nobody_and_is_forgotten_in_the_end() -> None:
     precedence = Precedence(cores=2, bounds=BOUNDS)
     precedence.nothing_much(10.0)
     looks(precedence, {"hog": 2.0, "quiet": 0.0}, since=10.0, count=20)
-    assert looks(precedence, {"quiet": 0.1}, since=12.0, count=1) == set()
+    assert looks(precedence, {"quiet": 0.01}, since=12.0, count=1) == set()
+    assert not precedence.is_little(0.0, 0.25)
+    looks(precedence, {"quiet": 0.01}, since=12.1, count=400)
+    assert precedence.is_little(0.0, 0.25)
+    assert looks(precedence, {"hog": 0.01, "quiet": 0.01}, since=52.1, count=1) == set()
+
+
+@pytest.mark.parametrize("is_quiet_meanwhile", [False, True])
+def test_who_freezes_all_of_its_sandboxes_for_a_moment_is_not_as_new_afterwards(
+    is_quiet_meanwhile: bool,
+) -> None:
+    precedence = Precedence(cores=2, bounds=BOUNDS)
+    precedence.nothing_much(10.0)
+    # As much as the other one, at first: otherwise a single look would tell them apart.
+    looks(precedence, {"hog": 2.0, "works": 0.5}, since=10.0, count=20)
+    if is_quiet_meanwhile:
+        precedence.nothing_much(12.2)
+    else:
+        looks(precedence, {"works": 0.5}, since=12.0, count=2)
+    assert looks(precedence, {"hog": 0.5, "works": 0.5}, since=12.2, count=1) == {"hog"}
+
+
+def test_what_was_had_before_a_freeze_counts_though_nothing_runs_when_it_is_looked_at() -> None:
+    precedence = Precedence(cores=2, bounds=BOUNDS)
+    precedence.nothing_much(10.0)
+    for n in range(20):
+        precedence.decide({"hog": 0.18, "works": 0.04}, {"works"}, 10.1 + n / 10)
+    assert precedence.decide({"hog": 0.0, "works": 0.04}, {"hog", "works"}, 12.1) == {"hog"}
 
 
 def test_who_is_asked_is_looked_at_only_when_all_together_take_much_or_somebody_gives_way() -> None:

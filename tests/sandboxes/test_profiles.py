@@ -31,7 +31,7 @@ def line_of(text: str, part: str) -> int:
 
 def test_the_shipped_profiles_are_valid() -> None:
     found = {profile.id for profile in load_profiles(SHIPPED).all()}
-    shipped = {"agent-dev", "build", "languages", "packages", "sandbox-canary", "service"}
+    shipped = {"agent-dev", "build", "builder", "e2b", "languages", "packages", "sandbox-canary", "service"}
     assert found == {f"profile.{name}" for name in shipped}
 
 

@@ -14,11 +14,13 @@ from sandboxer.backends.contract import Order, Presence, Resources, Trust
 from sandboxer.backends.guest import Command
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.reconciler import Verdict, judge
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, inspection, pause
+from sandboxer.sandboxes.use_cases.access import open_line
 from sandboxer.store import idempotency
 from tests.support.charging import paying, settled
 from tests.support.clock import ManualClock, eventually
@@ -43,15 +45,15 @@ async def test_a_living_sandbox_goes_on_over_a_restart_with_its_processes(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         async with (
-            platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest,
+            open_line(platform.sandboxes, sandbox.id, ALICE, activity="processes") as guest,
             await guest.run(Command(argv=("sleep", "1000")), process_id="prc_1"),
         ):
             pass
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
-        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.READY
+        async with open_line(platform.sandboxes, sandbox.id, ALICE, activity="processes") as guest:
             assert [(p.process_id, p.exit) for p in await guest.processes()] == [("prc_1", None)]
 
 
@@ -59,20 +61,20 @@ async def test_after_a_reboot_sandboxes_are_stopped_for_that_reason_and_can_be_r
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     backend.reboot()
     async with open_one() as platform:
-        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        found = await platform.sandboxes.visible(sandbox.id, ALICE)
         assert (found.state, found.reason) == (State.STOPPED, "host_rebooted")
-        assert (await platform.sandboxes.resume(sandbox.id, ALICE)).state is State.READY
+        assert (await pause.resume(platform.sandboxes, sandbox.id, ALICE)).state is State.READY
 
 
 async def test_a_sandbox_that_is_gone_is_failed(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     await backend.teardown(sandbox.id)
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.FAILED
 
 
 @pytest.mark.parametrize("signals", [(), (Signal.DESTROY,), (Signal.PROBE_PASSED, Signal.EXPIRE)])
@@ -81,13 +83,13 @@ async def test_what_was_half_made_or_half_removed_is_gone_after_a_start(
 ) -> None:
     """As a crash leaves it: the record in the middle, the backend with a box."""
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        move = platform.sandboxes.dependencies.repository.move
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        move = platform.sandboxes.repository.move
         await move(sandbox.id, Step(signal=Signal.RECREATE, actor="test", reason="test"))
         if signals:
             await move(sandbox.id, *(Step(signal=s, actor="test", reason="test") for s in signals))
     async with open_one() as platform:
-        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        found = await platform.sandboxes.visible(sandbox.id, ALICE)
         if signals:
             assert found.state is State.DESTROYED
         else:
@@ -99,21 +101,21 @@ async def test_a_freeze_whose_record_a_crash_prevented_is_written_down(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     assert sandbox.handle is not None
     await backend.freeze(sandbox.handle)
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FROZEN
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.FROZEN
     await backend.thaw(sandbox.handle)
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.READY
 
 
 async def test_a_boost_whose_record_a_crash_prevented_is_taken_back(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     box = backend.boxes[sandbox.id]
     box.order = replace(box.order, resources=replace(sandbox.resources, vcpus=4.0))
     async with open_one():
@@ -124,40 +126,40 @@ async def test_a_resume_whose_record_a_crash_prevented_is_taken_back(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        stopped = await platform.sandboxes.stop(sandbox.id, ALICE)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        stopped = await pause.stop(platform.sandboxes, sandbox.id, ALICE)
     assert stopped.handle is not None
     await backend.resume(stopped.handle, stopped.order())
     async with open_one() as platform:
-        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.STOPPED
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.STOPPED
     assert backend.boxes[sandbox.id].presence is Presence.STOPPED
 
 
 async def test_stale_things_are_shown_and_then_reaped(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one(warm_pool={"profile.agent-dev": 1}) as platform:
         await eventually(lambda: len(backend.boxes) == 1)
-        await platform.sandboxes.create(CreateRequest(profile="profile.build"), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(profile="profile.build"), ALICE)
         stray = new_id("sbx")
         await backend.provision(
             Order(**{**{f: getattr(ORDER, f) for f in ORDER.__slots__}, "sandbox_id": stray})
         )
-        assert [item.unknown.id for item in await platform.sandboxes.stale(OWNER)] == [stray]
-        assert [item.unknown.id for item in await platform.sandboxes.reap_stale(OWNER)] == [stray]
-        assert await platform.sandboxes.stale(OWNER) == []
+        assert [item.unknown.id for item in await inspection.find_stale(platform.sandboxes, OWNER)] == [stray]
+        assert [item.unknown.id for item in await inspection.reap_stale(platform.sandboxes, OWNER)] == [stray]
+        assert await inspection.find_stale(platform.sandboxes, OWNER) == []
         assert len(backend.boxes) == 2
 
 
 async def test_a_death_is_written_down_with_its_reason(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        repository = platform.sandboxes.dependencies.repository
-        kept = await platform.sandboxes.create(CreateRequest(), ALICE)
-        lost = await platform.sandboxes.create(CreateRequest(), ALICE)
+        repository = platform.sandboxes.repository
+        kept = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        lost = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         backend.die(kept.id, reason="oom_killed")
         backend.die(lost.id, keeps_disk=False)
         await eventually(lambda: repository.peek(kept.id).state is State.STOPPED)  # type: ignore[union-attr]
         await eventually(lambda: repository.peek(lost.id).state is State.FAILED)  # type: ignore[union-attr]
-        assert (await platform.sandboxes.get(kept.id, ALICE)).reason == "oom_killed"
-        assert (await platform.sandboxes.resume(kept.id, ALICE)).state is State.READY
+        assert (await platform.sandboxes.visible(kept.id, ALICE)).reason == "oom_killed"
+        assert (await pause.resume(platform.sandboxes, kept.id, ALICE)).state is State.READY
 
 
 async def test_a_death_during_the_create_is_written_down_after_it(
@@ -165,31 +167,31 @@ async def test_a_death_during_the_create_is_written_down_after_it(
 ) -> None:
     backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
     async with open_one(on=backend) as platform:
-        made = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        made = await creation.create(platform.sandboxes, CreateRequest(), ALICE, wait=False)
         await eventually(lambda: made.id in backend.boxes)
         backend.die(made.id, reason="oom_killed")
         clock.advance(timedelta(hours=1))
-        repository = platform.sandboxes.dependencies.repository
+        repository = platform.sandboxes.repository
         await eventually(lambda: (seen := repository.peek(made.id)) and seen.state is State.STOPPED)
-        assert (await platform.sandboxes.get(made.id, ALICE)).reason == "oom_killed"
+        assert (await platform.sandboxes.visible(made.id, ALICE)).reason == "oom_killed"
 
 
 async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+        await creation.create(platform.sandboxes, CreateRequest(ttl="30s"), ALICE)
     clock.advance(timedelta(hours=1))
     async with open_one() as platform:
         await eventually(lambda: not backend.boxes)
-        await eventually(lambda: not list(platform.sandboxes.dependencies.repository.living()))
+        await eventually(lambda: not list(platform.sandboxes.repository.living()))
 
 
 async def test_a_sandbox_that_expired_while_no_server_ran_says_when_it_expired(
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        made = await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+        made = await creation.create(platform.sandboxes, CreateRequest(ttl="30s"), ALICE)
     clock.advance(timedelta(hours=1))
     async with open_one() as platform:
         await eventually(lambda: not backend.boxes)
@@ -204,11 +206,11 @@ async def test_an_outage_longer_than_a_ttl_tells_nobody_that_the_sats_ran_out(
     """Two that ran for half a minute each are paid for; the whole outage could not be paid."""
     async with paying(open_one, sats=1300) as platform:
         for _ in range(2):
-            await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+            await creation.create(platform.sandboxes, CreateRequest(ttl="30s"), ALICE)
     clock.advance(timedelta(hours=1))
     async with paying(open_one) as platform:
         await eventually(lambda: not backend.boxes)
-        await eventually(lambda: not list(platform.sandboxes.dependencies.repository.living()))
+        await eventually(lambda: not list(platform.sandboxes.repository.living()))
         assert (await settled(platform)).posted == 1300 - 60
         told = {event.kind for event in await platform.events.page("alice")}
         assert not told & {"account.dry", "account.reaped", "account.funded"}
@@ -244,8 +246,8 @@ async def test_trouble_with_one_sandbox_does_not_keep_the_server_from_starting(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        made = [(await platform.sandboxes.create(CreateRequest(), ALICE)).id for _ in range(3)]
+        made = [(await creation.create(platform.sandboxes, CreateRequest(), ALICE)).id for _ in range(3)]
     backend.fail_next("recover", OSError("no space left on device"))
     async with open_one() as platform:
         for sandbox_id in made:
-            assert (await platform.sandboxes.get(sandbox_id, ALICE)).state is State.READY
+            assert (await platform.sandboxes.visible(sandbox_id, ALICE)).state is State.READY

@@ -16,9 +16,10 @@ from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, disks, pause
 from sandboxer.wiring import Platform
 from tests.support.charging import paying
-from tests.support.sandboxes import ALICE, OpenPlatform
+from tests.support.sandboxes import ACTS, ALICE, OpenPlatform
 
 
 async def entitle(platform: Platform) -> None:
@@ -34,8 +35,8 @@ async def entitle(platform: Platform) -> None:
 
 
 async def stopped(platform: Platform) -> str:
-    sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
-    await platform.sandboxes.stop(sandbox.id, ALICE)
+    sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1h"), ALICE)
+    await pause.stop(platform.sandboxes, sandbox.id, ALICE)
     return sandbox.id
 
 
@@ -47,13 +48,15 @@ async def test_one_free_slot_starts_one_of_four_and_leaves_the_others_stopped(
     async with paying(open_one) as platform:
         await entitle(platform)
         ids = [await stopped(platform) for _ in range(4)]
-        again = getattr(platform.sandboxes, way)
-        ended = await asyncio.gather(*(again(one, ALICE) for one in ids), return_exceptions=True)
+        again = ACTS[way]
+        ended = await asyncio.gather(
+            *(again(platform.sandboxes, one, ALICE) for one in ids), return_exceptions=True
+        )
         (started,) = [one for one in ended if isinstance(one, Sandbox)]
         assert started.terms.is_entitled
         assert sum(isinstance(one, InsufficientCredit) for one in ended) == 3, ended
         for sandbox_id in set(ids) - {started.id}:
-            kept = await platform.sandboxes.get(sandbox_id, ALICE)
+            kept = await platform.sandboxes.visible(sandbox_id, ALICE)
             assert kept.state is State.STOPPED
             assert kept.handle is not None
             assert (await backend.recover(kept.handle)).presence is Presence.STOPPED
@@ -64,22 +67,22 @@ async def test_sats_for_one_start_one_of_two_and_leave_the_other_frozen(
     open_one: OpenPlatform, backend: Scripted, way: str
 ) -> None:
     async with paying(open_one, sats=130) as platform:
-        ids, disks = [], {}
+        ids, kept = [], {}
         for _ in range(2):
-            ids.append((await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)).id)
-            disks[ids[-1]] = (await platform.artifacts.snapshots.take(ids[-1], Wanted(), ALICE)).id
-            await platform.sandboxes.freeze(ids[-1], ALICE)
+            ids.append((await creation.create(platform.sandboxes, CreateRequest(ttl="1h"), ALICE)).id)
+            kept[ids[-1]] = (await platform.artifacts.snapshots.take(ids[-1], Wanted(), ALICE)).id
+            await pause.freeze(platform.sandboxes, ids[-1], ALICE)
 
         async def start(sandbox_id: str) -> Sandbox:
             if way == "thaw":
-                return await platform.sandboxes.thaw(sandbox_id, ALICE)
-            return await platform.sandboxes.restore_disk(sandbox_id, ALICE, disks[sandbox_id])
+                return await pause.thaw(platform.sandboxes, sandbox_id, ALICE)
+            return await disks.restore(platform.sandboxes, sandbox_id, ALICE, kept[sandbox_id])
 
         ended = await asyncio.gather(*map(start, ids), return_exceptions=True)
         (started,) = [one for one in ended if isinstance(one, Sandbox)]
         (refused,) = [one for one in ended if isinstance(one, InsufficientCredit)]
         (other,) = set(ids) - {started.id}
-        still = await platform.sandboxes.get(other, ALICE)
+        still = await platform.sandboxes.visible(other, ALICE)
         assert (started.state, still.state) == (State.READY, State.FROZEN), refused
         assert still.handle is not None
         assert (await backend.recover(still.handle)).presence is Presence.FROZEN

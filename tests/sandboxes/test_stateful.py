@@ -19,10 +19,12 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NoCapacity, NotFound, ProvisionFailed
 from sandboxer.sandboxes.lifecycle import LIVE, State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, inspection, lifetime
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
-from tests.crash.audit import chain_complaints, everything, history
+from tests.crash.audit import chain_complaints, everything_with_events
 from tests.support.clock import ManualClock
+from tests.support.sandboxes import ACTS as BY_NAME
 from tests.support.sandboxes import ALICE, BOB, OWNER
 
 T = TypeVar("T")
@@ -67,7 +69,7 @@ class Lives(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         """Until nothing is under way: every due step of the loops was written."""
-        dependencies = self.platform.sandboxes.dependencies
+        dependencies = self.platform.sandboxes
         for _ in range(400):
             await asyncio.sleep(0.002)
             now = self.clock.now()
@@ -85,7 +87,7 @@ class Lives(RuleBasedStateMachine):
                 return
 
     def agrees(self, sandbox_id: str) -> bool:
-        sandbox = self.platform.sandboxes.dependencies.repository.peek(sandbox_id)
+        sandbox = self.platform.sandboxes.repository.peek(sandbox_id)
         box = self.backend.boxes.get(sandbox_id)
         if sandbox is None or sandbox.state is State.FAILED:
             return box is None
@@ -94,7 +96,7 @@ class Lives(RuleBasedStateMachine):
     @rule(target=sandboxes, ttl=st.sampled_from(["30s", "4h"]), idle=st.sampled_from([None, "60s"]))
     def create(self, ttl: str, idle: str | None) -> str:
         request = CreateRequest(ttl=ttl, idle_timeout=idle)
-        sandbox = self.wait(self.platform.sandboxes.create(request, ALICE))
+        sandbox = self.wait(creation.create(self.platform.sandboxes, request, ALICE))
         assert sandbox.state is State.READY
         return sandbox.id
 
@@ -104,36 +106,36 @@ class Lives(RuleBasedStateMachine):
     def fail_to_create(self, error: Exception) -> None:
         self.backend.fail_next("provision", error)
         try:
-            self.wait(self.platform.sandboxes.create(CreateRequest(), ALICE))
+            self.wait(creation.create(self.platform.sandboxes, CreateRequest(), ALICE))
         except (NoCapacity, ProvisionFailed):
             return
         raise AssertionError("it was created on a full host")
 
     @rule(sandbox_id=sandboxes, act=st.sampled_from(sorted(ACTS)))
     def ask(self, sandbox_id: str, act: str) -> None:
-        before = self.wait(self.platform.sandboxes.get(sandbox_id, ALICE)).state
+        before = self.wait(self.platform.sandboxes.visible(sandbox_id, ALICE)).state
         allowed, target = ACTS[act]
         try:
-            after = self.wait(getattr(self.platform.sandboxes, act)(sandbox_id, ALICE)).state
+            after = self.wait(BY_NAME[act](self.platform.sandboxes, sandbox_id, ALICE)).state
         except IllegalTransition:
             assert before not in allowed
             return
         assert before in allowed
         assert after is target or (target is State.READY and after is State.ACTIVE)
 
-    @rule(sandbox_id=sandboxes, act=st.sampled_from([*sorted(ACTS), "get", "usage"]))
+    @rule(sandbox_id=sandboxes, act=st.sampled_from([*sorted(ACTS), "visible", "usage"]))
     def ask_as_a_stranger(self, sandbox_id: str, act: str) -> None:
         try:
-            self.wait(getattr(self.platform.sandboxes, act)(sandbox_id, BOB))
+            self.wait(BY_NAME[act](self.platform.sandboxes, sandbox_id, BOB))
         except NotFound:
             return
         raise AssertionError("a stranger was let in")
 
     @rule(sandbox_id=sandboxes)
     def extend(self, sandbox_id: str) -> None:
-        before = self.wait(self.platform.sandboxes.get(sandbox_id, ALICE))
+        before = self.wait(self.platform.sandboxes.visible(sandbox_id, ALICE))
         try:
-            after = self.wait(self.platform.sandboxes.change_ttl(sandbox_id, "5h", ALICE))
+            after = self.wait(lifetime.change_ttl(self.platform.sandboxes, sandbox_id, "5h", ALICE))
         except InvalidRequest:
             assert before.ttl + timedelta(hours=5) > before.ttl_max
         except IllegalTransition:
@@ -172,18 +174,14 @@ class Lives(RuleBasedStateMachine):
         self.wait(self._check())
 
     async def _check(self) -> None:
-        records = await everything(self.platform)
-        histories = {sandbox.id: await history(self.platform, sandbox.id) for sandbox in records}
-        while (again := await everything(self.platform)) != records:  # a timer moved between the two reads
-            records = again
-            histories = {sandbox.id: await history(self.platform, sandbox.id) for sandbox in records}
+        histories = await everything_with_events(self.platform)
         now = self.clock.now()
-        for sandbox in records:
+        for sandbox, events in histories:
             assert self.agrees(sandbox.id), f"{sandbox} is found as {self.backend.boxes.get(sandbox.id)}"
-            assert chain_complaints(sandbox, histories[sandbox.id]) == []
+            assert chain_complaints(sandbox, events) == []
             assert sandbox.state is State.DESTROYED or sandbox.expires_at is None or sandbox.expires_at > now
-        assert set(self.backend.boxes) <= {sandbox.id for sandbox in records}
-        assert await self.platform.sandboxes.stale(OWNER) == []
+        assert set(self.backend.boxes) <= {sandbox.id for sandbox, _ in histories}
+        assert await inspection.find_stale(self.platform.sandboxes, OWNER) == []
 
     def teardown(self) -> None:
         self.wait(self.stack.aclose())

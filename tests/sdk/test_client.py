@@ -95,6 +95,17 @@ def test_events_are_replayed_from_where_one_left_off(sandbox: Sandbox) -> None:
     assert rest == [number for number, _ in kinds[1:]]
 
 
+def test_a_new_name_and_labels_are_kept_and_told_as_an_event(sandbox: Sandbox) -> None:
+    sandbox.change(name="nightly", labels={"team": "search", "draft": "1"})
+    assert sandbox.change(labels={"draft": None}).labels == {"team": "search"}
+    assert sandbox.change(name="nightly").name == "nightly"
+    told = [event.data for event in sandbox.events(follow=False) if event.kind == "sandbox.changed"]
+    assert told == [
+        {"name": "nightly", "labels": {"team": "search", "draft": "1"}},
+        {"labels": {"team": "search"}},
+    ]
+
+
 def test_freezing_and_thawing_change_the_state(sandbox: Sandbox) -> None:
     assert sandbox.freeze().state == "frozen"
     assert sandbox.thaw().state == "ready"

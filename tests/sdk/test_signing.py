@@ -18,7 +18,7 @@ from sandboxer.sdk.call import NOTHING, Call, target_of
 from sandboxer.sdk.commands import EventParser, ServerEvent
 from sandboxer.sdk.credentials import EMPTY_SHA256, Credentials, find_credentials, new_nonce, signed_headers
 from sandboxer.sdk.errors import AuthenticationFailed, Conflict, MissingCredentials, Unavailable, api_error
-from sandboxer.sdk.exchange import Again, Signer, Tries, after_failure, after_refusal
+from sandboxer.sdk.exchange import Signer, Tries, after_failure, after_refusal
 
 KEY = Credentials("sbx-pk-1", "sbx-sk-1", "http://127.0.0.1:1")
 
@@ -80,14 +80,14 @@ def test_clock_skew_is_learnt_from_the_server_and_tried_once() -> None:
     signer = Signer(KEY, wall_clock=lambda: 1000.0)
     error = api_error(401, {"code": "unauthenticated", "reason": "clock_skew", "server_time": 5000})
     assert isinstance(error, AuthenticationFailed)
-    assert after_refusal(signer, error, has_resigned=False) == Again(0.0)
+    assert after_refusal(signer, error, has_resigned=False) == 0.0
     assert signer.head("GET", "/", EMPTY_SHA256)["x-timestamp"] == "5000"
     assert after_refusal(signer, error, has_resigned=True) is None
 
 
 def test_a_request_of_the_second_of_the_start_waits_a_second_and_is_signed_again() -> None:
     error = api_error(401, {"code": "unauthenticated", "facts": {"reason": "before_start"}})
-    assert after_refusal(Signer(KEY), error, has_resigned=False) == Again(1.0)
+    assert after_refusal(Signer(KEY), error, has_resigned=False) == 1.0
 
 
 def test_a_wrong_key_is_not_tried_again() -> None:
@@ -106,8 +106,8 @@ def test_lost_connections_are_retried_only_where_repeating_is_safe() -> None:
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_platform_is_asked_again_when_it_says_and_only_what_may_be_repeated(status: int) -> None:
     keyed = call("POST", is_repeatable=True)
-    assert after_failure(call("GET"), 0, status=status, retry_after="3") == Again(3.0)
-    assert after_failure(keyed, 1, status=status, retry_after="1") == Again(1.0)
+    assert after_failure(call("GET"), 0, status=status, retry_after="3") == 3.0
+    assert after_failure(keyed, 1, status=status, retry_after="1") == 1.0
     assert after_failure(call("POST"), 0, status=status, retry_after="1") is None
     assert after_failure(keyed, 2, status=status, retry_after="1") is None
     assert after_failure(keyed, 0, status=status, retry_after="3600") is None
@@ -146,6 +146,27 @@ def test_credentials_come_from_arguments_then_environment_then_owner_file(tmp_pa
     mine = find_credentials(environ={**env, "SANDBOXER_STATE_DIR": str(tmp_path)})
     assert mine == Credentials("e", "s", "http://o")
     assert find_credentials(environ={**env, "SANDBOXER_STATE_DIR": "/none"}).url == "http://127.0.0.1:7777"
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        {"SANDBOXER_PUBLIC_KEY": "e"},
+        {"SANDBOXER_SECRET_KEY": "s"},
+        {"SANDBOXER_PUBLIC_KEY": "e", "SANDBOXER_SECRET_KEY": "s", "SANDBOXER_API_KEY": "sk_1"},
+    ],
+)
+def test_half_a_key_never_becomes_the_owners(tmp_path: Path, half: dict[str, str]) -> None:
+    (tmp_path / "owner.json").write_text(json.dumps({"public_key": "o", "secret_key": "s"}))
+    with pytest.raises(MissingCredentials, match="given"):
+        find_credentials(environ={**half, "SANDBOXER_STATE_DIR": str(tmp_path)})
+
+
+def test_a_bearer_token_is_sent_instead_of_a_signature() -> None:
+    found = find_credentials(environ={"SANDBOXER_API_KEY": "sk_1", "SANDBOXER_STATE_DIR": "/none"})
+    assert "sk_1" not in repr(found)
+    assert Signer(found).head("GET", "/v1/x", EMPTY_SHA256) == {"authorization": "Bearer sk_1"}
+    assert find_credentials(api_key="sk_2", environ={"SANDBOXER_PUBLIC_KEY": "e"}).bearer_token == "sk_2"
 
 
 def test_missing_and_broken_owner_files_say_what_to_do(tmp_path: Path) -> None:

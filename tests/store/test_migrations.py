@@ -17,7 +17,7 @@ from sandboxer.store import migrations
 from sandboxer.store.databases import open_database
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.metadata import metadata
-from sandboxer.store.migrate import known_head, migrate, revision_of
+from sandboxer.store.migrations import known_head, migrate, revision_of
 from tests.support.schemas import migrating_for_real
 
 

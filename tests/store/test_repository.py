@@ -35,13 +35,6 @@ class Signal(StrEnum):
     BREAK = "break"
 
 
-def next_state(state: State, signal: Signal) -> State:
-    try:
-        return {(State.OFF, Signal.LIGHT): State.ON, (State.ON, Signal.BREAK): State.BROKEN}[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lamp:
     id: str
@@ -83,7 +76,10 @@ rows = Rows(
     derived={"is_lit": lambda one: int(one.state is State.ON)},
 )
 LampStep = Step[Lamp, Signal]
-LIFECYCLE = Lifecycle[Signal](next_state=next_state, ended=frozenset({State.BROKEN}))
+LIFECYCLE = Lifecycle(
+    {(State.OFF, Signal.LIGHT): State.ON, (State.ON, Signal.BREAK): State.BROKEN},
+    ended=frozenset({State.BROKEN}),
+)
 
 
 class Emitting:

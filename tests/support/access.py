@@ -18,7 +18,7 @@ import uvloop
 from sandboxer.access.connections import Patience
 from sandboxer.edges.http.server import listen
 from sandboxer.edges.proxy.client import Proxy
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
+from sandboxer.edges.proxy.host_door import listen_for_hosts, open_proxy
 from sandboxer.settings import Settings
 from tests.support.http.real import IMAGES, why_not
 from tests.support.http.served import Served, serving
@@ -114,6 +114,7 @@ async def real(tmp_path: Path) -> AsyncIterator[Served]:
         pool_size_mb=800,
         proxy_domain=DOMAIN,
         trusted_proxies=(),
+        charging=True,
     )
     try:
         # A listener with the usual patience is open already; tests use one of their own.

@@ -17,7 +17,7 @@ from sandboxer.identity.keys import Caller, generate
 from sandboxer.money.buckets import credit
 from sandboxer.money.ledger import balance
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrate import migrate
+from sandboxer.store.migrations import migrate
 from tests.support.schemas import PostgresDatabases
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

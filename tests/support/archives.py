@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import json
@@ -17,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
-from sandboxer.artifacts.snapshots.lifecycle import State
+from sandboxer.artifacts.records import State
 from sandboxer.backends.contract import Resources
 from sandboxer.settings import Settings
 from tests.artifacts.engines import BUSYBOX
-from tests.support.http.real import GUEST, why_not
-from tests.support.http.served import Served, serving
+from tests.support.http.real import GUEST, on_real_walls, why_not
+from tests.support.http.served import Served
 
 Entry = tuple[tarfile.TarInfo, bytes]
 
@@ -72,15 +71,8 @@ async def real(tmp_path: Path) -> AsyncIterator[Served]:
         pool_size_mb=800,
         charging=False,
     )
-    try:
-        async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 64}, "image": "tiny"}
-            yield running
-            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-    finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+    async with on_real_walls(settings, image="tiny") as running:
+        yield running
 
 
 def make_tree(root: Path) -> None:

@@ -59,7 +59,7 @@ async def settled(platform: Platform, account: str = "alice") -> Bucket:
 
 
 async def until(platform: Platform, sandbox_id: str, state: State) -> None:
-    repository = platform.sandboxes.dependencies.repository
+    repository = platform.sandboxes.repository
     await eventually(lambda: (found := repository.peek(sandbox_id)) is not None and found.state is state)
 
 

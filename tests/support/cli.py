@@ -39,6 +39,13 @@ class Said:
         return json.loads(self.out)
 
     @property
+    def items(self) -> Any:
+        """Of a list that ended with this page."""
+        found = self.json
+        assert found.keys() == {"items", "next"}, found
+        return found["items"]
+
+    @property
     def error(self) -> Any:
         return json.loads(self.err)["error"]
 
@@ -90,11 +97,11 @@ def real_sandbox(real_up: Up) -> Iterator[Sandbox]:
 
 def account(cli: Cli, name: str, sats: int) -> Cli:
     """A funded account's own command line."""
-    key = cli("keys", "create", "k", "--account", name, "--json").json
+    key = cli("key", "create", "k", "--account", name, "--json").json
     own = Cli(
         {n: v for n, v in cli.environment.items() if n != "SANDBOXER_CREDENTIALS"}
         | {"SANDBOXER_PUBLIC_KEY": key["public_key"], "SANDBOXER_SECRET_KEY": key["secret_key"]}
     )
-    said = cli("credits", "add", name, str(sats), "--reason", "test", "--id", f"f-{name}", "--json")
+    said = cli("credit", "add", name, str(sats), "--reason", "test", "--id", f"f-{name}", "--json")
     assert said.json == {"id": f"f-{name}", "sats": sats, "is_new": True}
     return own

@@ -13,7 +13,7 @@ import pytest
 
 from sandboxer.access.egress.authority import Authority, make_authority
 from sandboxer.access.egress.outlet import Outlet
-from sandboxer.access.egress.policy import Rules
+from sandboxer.access.egress.policy import Packages, Rules
 from sandboxer.access.egress.proxy.connection import EgressConnection
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Network, Patience
 from sandboxer.access.egress.proxy.wire import Wire
@@ -56,6 +56,8 @@ class Proxy:
     patience: Patience = field(default_factory=lambda: Patience(head_s=2, answer_s=2, idle_s=5))
     connect_s: float = 2.0
     never: Sequence[Network] = ()
+    # Hosts that serve packages.
+    mirrors: Sequence[str] = ()
 
     def rules(self, *hosts: str, **policy: object) -> None:
         self.outlet.change(rules_of(*hosts, **policy))
@@ -73,7 +75,12 @@ class Proxy:
             connection = asyncio.get_running_loop().create_connection  # type: ignore[assignment]
         _, client = await connection(lambda: Wire(self.outlet.heard), sock=ours)
         means = Means(
-            dialer=Dialer(self.names, connect_s=self.connect_s, never=self.never),
+            dialer=Dialer(
+                self.names,
+                connect_s=self.connect_s,
+                never=self.never,
+                has_mirror=Packages(hosts=tuple(self.mirrors)).has,
+            ),
             secrets=self.vault,
             now=lambda: datetime.now(UTC),
             patience=self.patience,

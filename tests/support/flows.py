@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from sandboxer.settings import Settings
-from tests.support.http.real import GUEST, IMAGES, why_not
-from tests.support.http.served import Served, serving
+from tests.support.http.real import GUEST, IMAGES, on_real_walls, why_not
+from tests.support.http.served import Served
 from tests.support.http.signed import Client
 
 
@@ -30,15 +27,8 @@ async def real(tmp_path: Path) -> AsyncIterator[Served]:
         pool_size_mb=1200,
         charging=False,
     )
-    try:
-        async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 64}}
-            yield running
-            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-    finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+    async with on_real_walls(settings) as running:
+        yield running
 
 
 async def sh_as(client: Client, sandbox_id: str, script: str) -> str:

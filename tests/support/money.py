@@ -16,7 +16,7 @@ from sandboxer.money.metering import charge_once
 from sandboxer.money.policy import Use
 from sandboxer.observe.events import events
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrate import migrate
+from sandboxer.store.migrations import migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ALICE, BOB = "acc_alice", "acc_bob"

@@ -13,7 +13,7 @@ import pytest
 
 from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.settings import Settings
 from tests.support.leftovers import own
 

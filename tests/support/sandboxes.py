@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.use_cases import boosts, disks, inspection, lifetime, pause
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.support.clock import ManualClock
@@ -20,6 +23,23 @@ from tests.support.clock import ManualClock
 OWNER = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
 ALICE = Caller(public_key="sbx-pk-alice", account="alice")
 BOB = Caller(public_key="sbx-pk-bob", account="bob")
+
+# Acts that a caller may ask for by name, of a sandbox that is named.
+ACTS: dict[str, Callable[[SandboxDependencies, str, Caller], Awaitable[Any]]] = {
+    act.__name__: act
+    for act in (
+        SandboxDependencies.visible,
+        boosts.unboost,
+        disks.recreate,
+        inspection.reachability,
+        inspection.usage,
+        lifetime.destroy,
+        pause.freeze,
+        pause.resume,
+        pause.stop,
+        pause.thaw,
+    )
+}
 
 OpenPlatform = Callable[..., AbstractAsyncContextManager[Platform]]
 
@@ -60,5 +80,5 @@ async def pass_time(clock: ManualClock, total: timedelta, step: timedelta) -> No
 
 
 def state_of(platform: Platform, sandbox_id: str) -> State:
-    sandbox = platform.sandboxes.dependencies.repository.peek(sandbox_id)
+    sandbox = platform.sandboxes.repository.peek(sandbox_id)
     return State.DESTROYED if sandbox is None else sandbox.state

@@ -22,7 +22,7 @@ from psycopg import sql
 
 from sandboxer.store import engine
 from sandboxer.store.databases import Database, open_database, sqlite_path
-from sandboxer.store.migrate import migrate
+from sandboxer.store.migrations import migrate
 
 _TEMPLATE = "migrated"
 # Deleted rows stay on disk: without this the thousandth test would wade through those of all before it.

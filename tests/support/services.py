@@ -16,12 +16,13 @@ import pytest_asyncio
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.kernel.budget import Budget
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases.access import open_line
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from sandboxer.work.exec import Run
 from sandboxer.work.lines import Wanted
+from sandboxer.work.services.lifecycle import Health, NewFile, NewService, Restart, Spec
 from sandboxer.work.services.records import Service
-from sandboxer.work.services.specs import Health, NewFile, NewService, Restart, Spec
 from sandboxer.work.services.use_cases import ServiceUseCases
 from tests.support.http.real import IMAGES, why_not
 
@@ -74,7 +75,7 @@ class ReopenablePlatform:
     async def ask(self, service: Service, path: str = "/") -> str:
         """What the service answers now, over the port it is known to have now."""
         current = self.services.get(service.id, OWNER)
-        async with self.platform.sandboxes.line(current.sandbox_id, OWNER, activity="port") as guest:
+        async with open_line(self.platform.sandboxes, current.sandbox_id, OWNER, activity="port") as guest:
             assert current.port is not None
             connection = await guest.connect(current.port)
             try:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from sandboxer.kernel.ids import new_id
-from sandboxer.work.sessions.lifecycle import State
-from sandboxer.work.sessions.records import Session
+from sandboxer.kernel.values import new_id
+from sandboxer.work.sessions.records import Session, State
 from sandboxer.work.sessions.repository import SessionRepository
 
 
-def over(repository: SessionRepository, account: str) -> Session:
-    """One whose time is over, in a sandbox of its account."""
-    now = repository.clock.now()
+def a_session(account: str, *, created_at: datetime, expires_at: datetime, idle: timedelta) -> Session:
     return Session(
         id=new_id("ses"),
         account=account,
@@ -27,8 +25,15 @@ def over(repository: SessionRepository, account: str) -> Session:
         generation=1,
         env={"TOKEN": "secret"},
         cwd=None,
-        idle=timedelta(hours=1),
-        created_at=now - timedelta(hours=2),
-        expires_at=now - timedelta(hours=1),
-        last_active_at=now,
+        idle=idle,
+        created_at=created_at,
+        expires_at=expires_at,
+        last_active_at=created_at,
     )
+
+
+def over(repository: SessionRepository, account: str) -> Session:
+    """One whose time is over, in a sandbox of its account."""
+    now, hour = repository.clock.now(), timedelta(hours=1)
+    ended = a_session(account, created_at=now - 2 * hour, expires_at=now - hour, idle=hour)
+    return replace(ended, last_active_at=now)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from coincurve import PrivateKey
 
-from sandboxer.identity.signatures.bitcoin import bip137_digest
-from sandboxer.identity.signatures.evm import _keccak, eip191_digest
-from sandboxer.identity.signatures.recovery import double_sha256, hash160
+from sandboxer.identity.signatures.bitcoin import bip137_digest, double_sha256, hash160
 from sandboxer.identity.signatures.stacks import (
     MAINNET_SINGLE,
     TESTNET_SINGLE,
@@ -20,6 +18,7 @@ from sandboxer.identity.signatures.stacks import (
     sip018_digest,
     stacks_message_digest,
 )
+from sandboxer.identity.signatures.wallets import _keccak, eip191_digest
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 

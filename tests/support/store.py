@@ -14,7 +14,7 @@ from sandboxer.kernel.errors import Unavailable
 from sandboxer.observe.events import record
 from sandboxer.store.claim import Claim
 from sandboxer.store.engine import PATIENCE, Store, open_store
-from sandboxer.store.jobs import Patience
+from sandboxer.store.workers import Patience
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ import pytest_asyncio
 from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from tests.support.leftovers import own
 
 ATTACKS = Path(__file__).parents[1] / "walls" / "attacks.c"

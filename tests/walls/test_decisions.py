@@ -11,52 +11,68 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.contract import Resources
-from sandboxer.backends.namespaces.admission import Host, Promised, admit, budget, check_single
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage, pidfd_of
 from sandboxer.backends.namespaces.cgroups import Births, Cgroups, Hierarchies, find_hierarchies
+from sandboxer.backends.namespaces.dependencies import Host, Promised, admit, budget, check_single
 from sandboxer.backends.namespaces.guest import cgroup_name, split_name
 from sandboxer.backends.namespaces.launcher import LaunchOrder
-from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
+from sandboxer.backends.namespaces.settings import (
+    CAPABILITIES,
+    CAPABILITY_SET,
+    NamespacesSettings,
+    Overcommit,
+)
 from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
-from sandboxer.backends.namespaces.walls import CAPABILITIES, CAPABILITY_SET
 from sandboxer.kernel.errors import Broken, NoCapacity
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 SMALL = Resources(vcpus=0.5, memory_mb=256, disk_mb=100, pids=64)
 HOST = Host(memory_mb=4608, cpus=2, pids=10_240, disk_mb=1000)
-ONCE = Overcommit(memory=1, cpu=1, pids=1)
+ONCE = Overcommit(memory=1, cpu=1, pids=1, disk=1)
 
 
 def test_a_host_promises_what_it_has_and_no_more() -> None:
     promised = Promised()
     for _ in range(4):
-        promised = promised.with_running(SMALL).with_disk(SMALL)
+        promised = promised.with_running(SMALL).with_disk(SMALL.disk_mb)
         admit(HOST, ONCE, promised)
     with pytest.raises(NoCapacity) as refusal:
-        admit(HOST, ONCE, promised.with_running(SMALL).with_disk(SMALL))
+        admit(HOST, ONCE, promised.with_running(SMALL).with_disk(SMALL.disk_mb))
     assert refusal.value.facts["resource"] == "cpu"
 
 
 def test_a_full_host_says_how_much_in_which_unit() -> None:
     large = Resources(vcpus=0.5, memory_mb=256, disk_mb=1200, pids=64)
     with pytest.raises(
-        NoCapacity, match=r"1200 would be promised in all, of 1000 MB \(what is kept included\)"
+        NoCapacity, match=r"1200 would be promised in all, of 1000 MB \(overcommit included\)"
     ):
-        admit(HOST, ONCE, Promised().with_disk(large))
+        admit(HOST, ONCE, Promised().with_disk(large.disk_mb))
 
 
-def test_overcommit_stretches_everything_but_disk() -> None:
-    stretched = budget(HOST, Overcommit(memory=4, cpu=8, pids=2))
+def test_overcommit_stretches_what_may_be_promised() -> None:
+    stretched = budget(HOST, Overcommit(memory=4, cpu=8, pids=2, disk=3))
     plain = budget(HOST, ONCE)
     assert stretched.memory_mb == 4 * plain.memory_mb
     assert stretched.vcpus == 8 * plain.vcpus
     assert stretched.pids == 2 * plain.pids
-    assert stretched.disk_mb == plain.disk_mb == HOST.disk_mb
+    assert stretched.disk_mb == 3 * plain.disk_mb == 3 * HOST.disk_mb
+
+
+def test_what_is_kept_is_there_and_promised_to_nobody_else() -> None:
+    twice = Overcommit(disk=2)
+    admit(HOST, twice, Promised(disk_mb=1000, kept_mb=500))
+    with pytest.raises(NoCapacity):
+        admit(HOST, twice, Promised(disk_mb=1000, kept_mb=501))
+
+
+def test_nothing_new_is_promised_when_nine_tenths_are_used() -> None:
+    assert not replace(HOST, disk_used_mb=900).is_disk_scarce
+    assert replace(HOST, disk_used_mb=901).is_disk_scarce
 
 
 def test_what_was_promised_comes_back_exactly() -> None:
-    promised = Promised().with_running(SMALL).with_disk(SMALL)
-    assert promised.with_running(SMALL, -1).with_disk(SMALL, -1) == Promised()
+    promised = Promised().with_running(SMALL).with_disk(SMALL.disk_mb)
+    assert promised.with_running(SMALL, -1).with_disk(-SMALL.disk_mb) == Promised()
 
 
 @pytest.mark.parametrize("field", ["vcpus", "memory_mb", "disk_mb", "pids"])

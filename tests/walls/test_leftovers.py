@@ -178,8 +178,12 @@ async def test_a_full_host_refuses_with_a_reason(backend: NamespacesBackend) -> 
         assert traces(backend, order.sandbox_id) == []
 
 
-async def test_disks_are_never_promised_twice(backend: NamespacesBackend) -> None:
+async def test_no_more_disk_is_promised_than_may_be(
+    backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dependencies = backend.dependencies
+    once = replace(dependencies.settings, overcommit=replace(dependencies.settings.overcommit, disk=1.0))
+    monkeypatch.setattr(dependencies, "settings", once)
     left_mb = dependencies.host.disk_mb - dependencies.promised.disk_mb
     with pytest.raises(NoCapacity):
         await backend.provision(order_for(disk_mb=left_mb + 1))

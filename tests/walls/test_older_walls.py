@@ -8,7 +8,7 @@ import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces.box import Stage, behind_older_walls, is_behind, lack_of_new_walls
-from sandboxer.backends.namespaces.walls import WALLS_VERSION
+from sandboxer.backends.namespaces.settings import WALLS_VERSION
 from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

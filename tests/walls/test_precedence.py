@@ -10,7 +10,7 @@ import pytest
 from sandboxer.backends.contract import GivesWay
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces.cgroups import Cgroups, Hierarchies
-from sandboxer.backends.namespaces.precedence import Precedence
+from sandboxer.backends.namespaces.holdings import Precedence
 from tests.support.walls import Maker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

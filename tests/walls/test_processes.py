@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.work.lines import Wanted, launch
 from tests.support.walls import Maker, Sandbox
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.guest import Command, Exit, Output
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from tests.support.walls import PATH, Maker, Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -15,7 +15,7 @@ import pytest_asyncio
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.namespaces import NamespacesBackend, btrfs
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NoCapacity
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from tests.support.walls import Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

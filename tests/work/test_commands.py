@@ -13,6 +13,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound, PathNotFound
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, pause
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from sandboxer.work.exec import Run
@@ -36,7 +37,7 @@ async def platform(tmp_path: Path, backend: Scripted) -> AsyncIterator[Platform]
 
 
 async def made(platform: Platform, **wanted: object) -> str:
-    return (await platform.sandboxes.create(CreateRequest(**wanted), OWNER)).id  # type: ignore[arg-type]
+    return (await creation.create(platform.sandboxes, CreateRequest(**wanted), OWNER)).id  # type: ignore[arg-type]
 
 
 def test_a_commands_own_environment_wins_over_the_sandboxes_and_that_over_the_defaults() -> None:
@@ -83,7 +84,7 @@ async def test_nothing_runs_in_a_stopped_sandbox_or_in_someone_elses(platform: P
     other = Caller(public_key="sbx-pk-other", account="other")
     with pytest.raises(NotFound):
         await platform.work.exec.run(sandbox_id, other, run, LEASE)
-    await platform.sandboxes.stop(sandbox_id, OWNER)
+    await pause.stop(platform.sandboxes, sandbox_id, OWNER)
     with pytest.raises(IllegalTransition):
         await platform.work.exec.run(sandbox_id, OWNER, run, LEASE)
 

@@ -8,13 +8,20 @@ import pytest
 
 from sandboxer.backends.guest import EndReason, Output, Stream
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
-from sandboxer.work.execute import outcome as outcomes
+from sandboxer.sandboxes.requests import Origin
 from sandboxer.work.execute import submission as submissions
 from sandboxer.work.execute.artifacts import Artifact, Collected, LeftOut, matches
-from sandboxer.work.execute.outcome import Outcome, StageResult, Tape
-from sandboxer.work.execute.run import Ended, Stage
+from sandboxer.work.execute.run import (
+    Ended,
+    Outcome,
+    Stage,
+    StageResult,
+    Tape,
+    outcome_from_json,
+    outcome_to_json,
+)
 from sandboxer.work.execute.submission import InputFile, Submission, make_plan, shebang_language
-from sandboxer.work.jobs.lifecycle import FINAL, TRANSITIONS, Signal, State, next_state
+from sandboxer.work.jobs.records import FINAL, LIFECYCLE, TRANSITIONS, Signal, State
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,8 @@ def test_what_a_job_was_given_survives_its_record() -> None:
         env={"A": "b"},
         artifacts=("*",),
         ttl_s=7,
+        image="img_1",
+        origin=Origin(disk_id="img_1", backend="ext.namespaces", image="img_1"),
     )
     assert submissions.from_json(submissions.to_json(given)) == given
 
@@ -122,7 +131,7 @@ def test_what_a_job_left_survives_its_record() -> None:
         run=_ended(Stage.RUN, 137, reason=EndReason.OOM_KILLED),
         collected=collected,
     )
-    assert outcomes.from_json(outcomes.to_json(left)) == left
+    assert outcome_from_json(outcome_to_json(left)) == left
     assert (left.exit_code, left.reason, left.truncated) == (137, "oom_killed", True)
 
 
@@ -144,14 +153,14 @@ def test_output_beyond_the_limit_is_counted() -> None:
 @pytest.mark.parametrize("signal", Signal)
 def test_every_signal_moves_a_job_as_the_table_says_or_is_refused(state: State, signal: Signal) -> None:
     if (state, signal) in TRANSITIONS:
-        assert next_state(state, signal) is TRANSITIONS[state, signal]
+        assert LIFECYCLE.next_state(state, signal) is TRANSITIONS[state, signal]
     else:
         with pytest.raises(IllegalTransition):
-            next_state(state, signal)
+            LIFECYCLE.next_state(state, signal)
 
 
 def test_nothing_leaves_an_end_and_everything_else_reaches_one() -> None:
     assert not {state for state, _ in TRANSITIONS} & FINAL
     assert {state for state, _ in TRANSITIONS} | FINAL == set(State)
     for state in (State.QUEUED, State.RUNNING):
-        assert next_state(state, Signal.CANCEL) in FINAL
+        assert LIFECYCLE.next_state(state, Signal.CANCEL) in FINAL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandboxer.work.execute.submission import Submission, make_plan
+from sandboxer.work.execute.submission import LANGUAGES_PROFILE, Submission, make_plan
 from sandboxer.work.languages import HostImages, ImageContent, languages, offered
 
 
@@ -30,6 +30,14 @@ async def test_what_every_image_has_and_what_a_profile_says_is_left_to_the_profi
     assert (plain.image, plain.profile) == (None, None)
     own = make_plan(Submission(code="", language="ruby", profile="profile.build"), image_of).create
     assert (own.image, own.profile) == (None, "profile.build")
+
+
+async def test_an_image_that_was_named_is_taken_and_the_rest_is_as_the_language_says() -> None:
+    image_of = await HostImages(lambda: [image("scripting", "ruby")]).image_of()
+    for language, profile in (("python", None), ("ruby", LANGUAGES_PROFILE)):
+        made = make_plan(Submission(code="", language=language, image="mine"), image_of)
+        assert (made.create.image, made.create.profile) == ("mine", profile)
+        assert made.commands == make_plan(Submission(code="", language=language), image_of).commands
 
 
 def test_the_image_that_has_everything_is_offered_last() -> None:

@@ -16,10 +16,11 @@ from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store.engine import Store, open_store
 from sandboxer.work.execute.submission import Submission, to_json
 from sandboxer.work.jobs import records
-from sandboxer.work.jobs.lifecycle import Signal, State
-from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.records import Job, Signal, State
 from sandboxer.work.jobs.repository import JobRepository, Step
+from sandboxer.work.retention import kept
 
+light = records.light
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -74,17 +75,20 @@ async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
     await store.write(lambda conn: records.keep_outcome(conn, made[0].id, b'{"x": 1}'))
     assert await store.read(lambda conn: records.result_of(conn, made[0].id)) == {"x": 1}
     first = await store.read(
-        lambda conn: records.page(conn, account="a", state=State.QUEUED, cursor=None, limit=1)
+        lambda conn: light.page(conn, light.matching(account="a", state=State.QUEUED), cursor=None, limit=1)
     )
     assert [one.id for one in first.records] == [made[2].id]
     rest = await store.read(
-        lambda conn: records.page(conn, account="a", state=None, cursor=first.next_cursor, limit=9)
+        lambda conn: light.page(
+            conn, light.matching(account="a", state=None), cursor=first.next_cursor, limit=9
+        )
     )
     assert [one.id for one in rest.records] == [made[1].id, made[0].id]
     assert await store.read(lambda conn: records.rows.owners(conn, [made[1].id, "sbx_1"])) == {
         made[1].id: "a"
     }
-    assert await store.write(lambda conn: records.prune(conn, NOW + timedelta(days=1))) == 1
+    jobs, _, _ = kept(jobs_for=timedelta(), records_for=timedelta())
+    assert await store.write(lambda conn: jobs.prune(conn, NOW + timedelta(days=1), 10)) == 1
     assert await store.read(lambda conn: records.rows.load(conn, made[0].id)) is None
 
 
@@ -99,7 +103,8 @@ async def test_a_long_queue_of_one_account_hides_nobody_else_s(store: Store) -> 
 
 async def test_lists_do_not_carry_what_jobs_were_given(store: Store) -> None:
     await store.write(lambda conn: records.rows.insert(conn, job(1)))
-    page = await store.read(lambda conn: records.page(conn, account="a", state=None, cursor=None, limit=5))
+    query = light.matching(account="a")
+    page = await store.read(lambda conn: light.page(conn, query, cursor=None, limit=5))
     assert [one.submission for one in page.records] == [None]
     assert [
         one.submission for one in await store.read(lambda conn: records.in_state(conn, State.QUEUED))

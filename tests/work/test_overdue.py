@@ -10,6 +10,7 @@ from pathlib import Path
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, pause
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from sandboxer.work.lines import Wanted
@@ -26,14 +27,14 @@ async def test_a_limit_holds_in_a_sandbox_that_was_frozen_over_a_restart(tmp_pat
         return open_platform(Settings(state_dir=tmp_path), clock=clock, backends={"ext.namespaces": backend})
 
     async with start() as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), OWNER)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), OWNER)
         begun = await platform.work.processes.start(
             sandbox.id, OWNER, Wanted(argv=["sleep", "100000"]), timeout_s=60
         )
-        await platform.sandboxes.freeze(sandbox.id, OWNER)
+        await pause.freeze(platform.sandboxes, sandbox.id, OWNER)
     async with start() as platform:
         clock.advance(timedelta(seconds=61))
-        await platform.sandboxes.thaw(sandbox.id, OWNER)
+        await pause.thaw(platform.sandboxes, sandbox.id, OWNER)
         async with asyncio.timeout(10):
             while (seen := await _look(platform, sandbox.id, begun.process_id)) is None:
                 clock.advance(timedelta(seconds=5))
@@ -47,7 +48,7 @@ async def test_trouble_with_one_sandbox_does_not_end_the_limits_of_others(tmp_pa
     async with open_platform(
         Settings(state_dir=tmp_path), clock=clock, backends={"ext.namespaces": backend}
     ) as platform:
-        sandbox = await platform.sandboxes.create(CreateRequest(), OWNER)
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), OWNER)
         begun = await platform.work.processes.start(
             sandbox.id, OWNER, Wanted(argv=["sleep", "100000"]), timeout_s=60
         )

@@ -4,6 +4,9 @@ listener together.
 A new connection has no known caller, so it is never refused while others are merely idle: the connection that
 has been silent the longest is closed, first one of the same address. A connection that has carried an
 authenticated request counts for its account and no longer for its address.
+
+An address whose requests are refused over and over waits before the next one is read. A refusal costs little,
+but thousands of them keep the processors busy, and everybody else waits for those.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol
 
 from sandboxer.accounts.limits import Network, client_address, is_trusted
-from sandboxer.kernel.fairness import Turns
+from sandboxer.kernel.fairness import LocalAllowances, Turns, WorkBounds
+from sandboxer.kernel.values import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Patience:
     """How many seconds a connection may take for each phase."""
 
@@ -42,9 +46,11 @@ class Patience:
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
+# How long a request waits at most because others of its address were refused: it may be somebody else's.
+LONGEST_REST_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ConnectionBounds:
     # All listeners together.
     most: int = 8192
@@ -52,13 +58,14 @@ class ConnectionBounds:
     per_address: int = 256
     # Of one account.
     per_account: int = 512
+    # Requests a minute from one address that may be refused before it has to wait.
+    refusals: int = 240
 
     def within(self, descriptors: int) -> ConnectionBounds:
         """Returns bounds of at most half of this process's descriptors; the rest is for sandboxes, the store
         and the server itself.
         """
-        most = max(16, min(self.most, descriptors // 2))
-        return ConnectionBounds(most=most, per_address=self.per_address, per_account=self.per_account)
+        return replace(self, most=max(16, min(self.most, descriptors // 2)))
 
 
 class Holder(Protocol):
@@ -80,15 +87,19 @@ class Holder(Protocol):
 class Slot:
     """The place of one connection among the others."""
 
-    __slots__ = ("_front", "account", "address", "closing_at", "holder", "is_inside")
+    __slots__ = ("_front", "account", "address", "closing_at", "holder", "is_inside", "rest_s", "uid")
 
-    def __init__(self, front: Front, address: str | None, holder: Holder) -> None:
+    def __init__(self, front: Front, address: str | None, holder: Holder, uid: int | None = None) -> None:
         self._front = front
+        # The user of this machine who opened it; None: it came over a network.
+        self.uid = uid
         # None for a proxy of ours, whose connections belong to many callers.
         self.address = address
         self.account: str | None = None
         self.holder = holder
         self.is_inside = True
+        # How long its first request waits before it is read.
+        self.rest_s = 0.0
         self.closing_at: float | None = None
 
     def waits(self) -> None:
@@ -102,6 +113,10 @@ class Slot:
         """It carried a request whose caller is known."""
         if self.account is None:
             self._front.proven(self, account)
+
+    def refused(self) -> None:
+        """Its request was refused before anything was done for it."""
+        self._front.refused(self)
 
     def leave(self) -> None:
         if self.is_inside:
@@ -121,6 +136,7 @@ class Front:
         self.turns = turns or Turns()
         self.slots: set[Slot] = set()
         self._trusted = trusted
+        self._refusals = LocalAllowances(WorkBounds(stretch_s=60.0, refill=1.0))
         self._unknown: Counter[str] = Counter()
         self._accounts: Counter[str] = Counter()
         # Idle connections, the longest idle first: those without a known caller by address and in all; those
@@ -129,9 +145,11 @@ class Front:
         self._waiting: OrderedDict[Slot, None] = OrderedDict()
         self._idle: OrderedDict[Slot, None] = OrderedDict()
 
-    def enter(self, peer: str | None, holder: Holder) -> Slot | None:
+    def enter(self, peer: str | None, holder: Holder, uid: int | None = None) -> Slot | None:
         """Returns a slot for a new connection, which then waits for its first byte; None if there is none."""
         address = None if is_trusted(peer, self._trusted) else client_address(peer, (), ())
+        if uid is not None:
+            address = f"uid:{uid}"
         if address is not None and self._unknown[address] >= self.bounds.per_address:
             ours = self._waiting_of.get(address)
             if not ours:
@@ -142,10 +160,11 @@ class Front:
             if not waiting:
                 return None
             self._send_away(next(iter(waiting)))
-        slot = Slot(self, address, holder)
+        slot = Slot(self, address, holder, uid)
         self.slots.add(slot)
         if address is not None:
             self._unknown[address] += 1
+            slot.rest_s = min(self._refusals.owed_s(address, time.monotonic()), LONGEST_REST_S)
         self.waits(slot)
         return slot
 
@@ -187,12 +206,17 @@ class Front:
         if slot.account is None:
             self._forget_address(slot)
         else:
-            _less(self._accounts, slot.account)
+            count_less(self._accounts, slot.account)
 
     def spend(self, slot: Slot | None, seconds: float) -> float:
         """Returns how long this connection has to wait after it has used this much time of the loop."""
         owner = "" if slot is None else slot.account or f"address:{slot.address}"
         return self.turns.spend(owner, seconds, time.monotonic())
+
+    def refused(self, slot: Slot) -> None:
+        """Counts a refusal for its address: too many, and the first requests of new connections wait."""
+        if slot.address is not None:
+            self._refusals.spend(slot.address, 60.0 / self.bounds.refusals, time.monotonic())
 
     async def watch(self) -> None:
         """Closes connections that are slow or silent for too long. Runs as long as anybody listens."""
@@ -223,10 +247,11 @@ class Front:
 
     def _forget_address(self, slot: Slot) -> None:
         if slot.address is not None:
-            _less(self._unknown, slot.address)
+            count_less(self._unknown, slot.address)
 
 
-def _less(counter: Counter[str], key: str) -> None:
+def count_less(counter: Counter[str], key: str) -> None:
+    """Takes one away; what is counted no more is not kept."""
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]

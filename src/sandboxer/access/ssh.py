@@ -12,27 +12,25 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from sqlalchemy import Column, Connection, Index, Row, Table, Text, insert, select, update
+from sqlalchemy import Column, Connection, Index, Table, Text, insert, select, update
 
+from sandboxer.access.ports.targets import GONE
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import brief_value_class, new_id, value_class
 from sandboxer.observe.events import record
-from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata, nullable, required
 
 MAX_OF_ACCOUNT = 100
-_GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 MAX_LINE = 16 * 1024
 MIN_RSA_BITS = 2048
 # DSA is missing because it is broken, and every current client refuses it.
@@ -49,39 +47,21 @@ ALGORITHMS = frozenset(
 )
 # Kept in the state folder and in backups; with another key, every client would see another host.
 HOST_KEY_FILE = "ssh_host_ed25519_key"
-ssh_keys = Table(
-    "ssh_keys",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("account", Text, nullable=False),
-    # The caller who added it. The key has this caller's rights, as long as the caller has them.
-    Column("created_by", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    # None: it opens every sandbox of the account.
-    Column("sandbox_id", Text),
-    Column("algorithm", Text, nullable=False),
-    # The key as in authorized_keys, without the comment.
-    Column("public_key", Text, nullable=False),
-    # SHA256:…, as ssh-keygen prints it.
-    Column("fingerprint", Text, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime),
-    Column("revoked_at", UtcDateTime),
-    Index(None, "account", "created_at"),
-    Index(None, "fingerprint"),
-)
-_t = ssh_keys.c
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SshKey:
     id: str
     account: str
+    # The caller who added it. The key has this caller's rights, as long as the caller has them.
     created_by: str
     name: str
+    # None: it opens every sandbox of the account.
     sandbox_id: str | None
     algorithm: str
+    # The key as in authorized_keys, without the comment.
     public_key: str
+    # SHA256:…, as ssh-keygen prints it.
     fingerprint: str
     created_at: datetime
     expires_at: datetime | None
@@ -97,7 +77,29 @@ class SshKey:
         return Caller(public_key=self.created_by, account=self.account)
 
 
-@dataclass(frozen=True, slots=True)
+ssh_keys = Table(
+    "ssh_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    # The caller who added it. The key has this caller's rights, as long as the caller has them.
+    *required(Text, "created_by", "name"),
+    # None: it opens every sandbox of the account.
+    Column("sandbox_id", Text),
+    Column("algorithm", Text, nullable=False),
+    # The key as in authorized_keys, without the comment.
+    Column("public_key", Text, nullable=False),
+    # SHA256:…, as ssh-keygen prints it.
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    *nullable(UtcDateTime, "expires_at", "revoked_at"),
+    Index(None, "account", "created_at"),
+    Index(None, "fingerprint"),
+)
+_t = ssh_keys.c
+
+
+@brief_value_class
 class PublicKey:
     algorithm: str
     # Algorithm and base64, without the comment.
@@ -106,7 +108,7 @@ class PublicKey:
     comment: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Gateway:
     host: str
     port: int
@@ -123,7 +125,7 @@ class Ssh:
 
 
 class SshKeys:
-    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxUseCases) -> None:
+    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxDependencies) -> None:
         self._store = store
         self._clock = clock
         self._sandboxes = sandboxes
@@ -134,7 +136,7 @@ class SshKeys:
         """Loads all keys once, at the start."""
         query = select(ssh_keys).where(_t.revoked_at.is_(None))
         for row in await self._store.read(lambda conn: list(conn.execute(query))):
-            self._remember(_key(row))
+            self._remember(SshKey(**row._mapping))
 
     async def add(
         self,
@@ -151,7 +153,7 @@ class SshKeys:
         read = read_public_key(public_key)
         account = caller.account
         if sandbox_id is not None:
-            account = (await self._sandboxes.get(sandbox_id, caller)).account
+            account = (await self._sandboxes.visible(sandbox_id, caller)).account
         now = self._clock.now()
         made = SshKey(
             id=new_id("ssk"),
@@ -168,7 +170,7 @@ class SshKeys:
         self._refuse(made, now)
 
         def write(conn: Connection) -> None:
-            conn.execute(insert(ssh_keys), _row(made))
+            conn.execute(insert(ssh_keys), asdict(made))
             _tell(conn, made, "ssh_key.added", caller.public_key, now)
 
         self._remember(made)
@@ -206,8 +208,8 @@ class SshKeys:
         now = self._clock.now()
         for key in self._by_fingerprint.get(fingerprint, ()):
             if key.stands(now) and key.sandbox_id in (None, sandbox_id):
-                sandbox = self._sandboxes.dependencies.repository.peek(sandbox_id)
-                if sandbox is not None and sandbox.account == key.account and sandbox.state not in _GONE:
+                sandbox = self._sandboxes.repository.peek(sandbox_id)
+                if sandbox is not None and sandbox.account == key.account and sandbox.state not in GONE:
                     return key
         return None
 
@@ -243,7 +245,9 @@ class SshKeys:
     def _refuse(self, made: SshKey, now: datetime) -> None:
         mine = [key for key in self._by_id.values() if key.account == made.account and key.stands(now)]
         if any((key.fingerprint, key.sandbox_id) == (made.fingerprint, made.sandbox_id) for key in mine):
-            raise Conflict(why="this key stands already", hint="Revoke the old one to change its terms.")
+            raise Conflict(
+                why="this key is registered already", hint="Revoke the old one to change its terms."
+            )
         if len(mine) >= MAX_OF_ACCOUNT:
             raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} SSH keys", hint="Revoke one first.")
 
@@ -259,14 +263,6 @@ class SshKeys:
             self._by_fingerprint[key.fingerprint] = left
         else:
             self._by_fingerprint.pop(key.fingerprint, None)
-
-
-def _key(row: Row[Any]) -> SshKey:
-    return SshKey(**row._asdict())
-
-
-def _row(key: SshKey) -> dict[str, object]:
-    return {column.name: getattr(key, column.name) for column in ssh_keys.columns}
 
 
 def _tell(conn: Connection, key: SshKey, kind: str, actor: str, now: datetime) -> None:
@@ -315,7 +311,7 @@ def _wrong(why: str) -> InvalidRequest:
     return InvalidRequest(field="public_key", why=why)
 
 
-async def open_ssh(sandboxes: SandboxUseCases, store: Store, clock: Clock) -> Ssh:
+async def open_ssh(sandboxes: SandboxDependencies, store: Store, clock: Clock) -> Ssh:
     keys = SshKeys(store, clock, sandboxes)
     await keys.load()
     return Ssh(keys)

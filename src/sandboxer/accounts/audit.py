@@ -12,17 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from sandboxer.accounts.tables import audit_head, audit_log
+from sandboxer.accounts.records import audit_head, audit_log
 from sandboxer.identity.keys import Also, Caller
 from sandboxer.kernel.errors import Broken, InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.observe.events import events, record
 from sandboxer.store.engine import Store
+from sandboxer.store.rows import from_row
 
 GENESIS = "0" * 64
 CHECKPOINT = "audit.checkpoint"
@@ -32,7 +33,7 @@ CHECKPOINT_EVERY = 50
 _PAGE = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Entry:
     seq: int
     at: datetime
@@ -45,7 +46,7 @@ class Entry:
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Checkpoint:
     """The number of rows, and the hash of the last of them."""
 
@@ -53,7 +54,7 @@ class Checkpoint:
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Proof:
     rows: int
     head: Checkpoint
@@ -170,7 +171,7 @@ def page(conn: Connection, *, after: int = 0, subject: str | None = None, limit:
     query = select(audit_log).where(audit_log.c.seq > after).order_by(audit_log.c.seq)
     if subject is not None:
         query = query.where(audit_log.c.subject == subject)
-    return [_entry(row) for row in conn.execute(query.limit(max(1, min(limit, _PAGE))))]
+    return [from_row(Entry, row) for row in conn.execute(query.limit(max(1, min(limit, _PAGE))))]
 
 
 async def export(store: Store) -> AsyncIterator[str]:
@@ -271,17 +272,3 @@ def _remember(conn: Connection, head: Checkpoint, now: datetime) -> None:
 
 def _page_reader(after: int) -> Callable[[Connection], list[Entry]]:
     return lambda conn: page(conn, after=after, limit=_PAGE)
-
-
-def _entry(row: Row[Any]) -> Entry:
-    return Entry(
-        seq=row.seq,
-        at=row.at,
-        actor=row.actor,
-        action=row.action,
-        subject=row.subject,
-        reason=row.reason,
-        data=row.data,
-        previous=row.previous,
-        hash=row.hash,
-    )

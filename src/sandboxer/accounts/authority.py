@@ -14,26 +14,43 @@ A child's scopes are a part of its parent's.
 Money that arrives all the same (a deposit that was under way, a payment settled by somebody else) is never
 refused, but credited. What a suspended or closed account has stays in its bucket, and only the operator can
 take it out (`adjust`) to hand it back.
+
+Users of this machine who come by the platform's socket: who they are, and which account is theirs.
+
+The kernel says who opened a connection (SO_PEERCRED), and the socket's mode says who may: root and its group.
+Nobody is the owner by this way, root included. A user's account is `uid-N`, unless the operator named one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import pwd
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
+from sandboxer.accounts import records
 from sandboxer.accounts.caps import Caps, from_json
 from sandboxer.accounts.limits import Sender
-from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket
-from sandboxer.accounts.tables import accounts, delegated_keys
+from sandboxer.accounts.records import (
+    Account,
+    Kind,
+    Status,
+    accounts,
+    delegated_keys,
+    ensure,
+    find,
+    has_bucket,
+)
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller, keys
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
 from sandboxer.wire.operations.declaration import Needs, Scope
 
@@ -70,7 +87,7 @@ class KeyState(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Authority:
     account: Account
     # From the root to the account itself.
@@ -89,6 +106,8 @@ class Authority:
     root_tier: int | None
     root_entitled_until: datetime | None
     is_root_owner: bool
+    # The operator opened the account at the top.
+    is_invited: bool = False
 
     @property
     def is_delegated(self) -> bool:
@@ -160,6 +179,18 @@ def demand(authority: Authority, scope: Scope, *, now: datetime) -> None:
         )
 
 
+def demand_invited(authority: Authority) -> None:
+    """Raise Forbidden for an account that came by itself. Where nobody pays, it could take all there is."""
+    if not authority.is_invited:
+        raise Forbidden(
+            why="nothing is for sale on this platform, so only accounts that its operator opened may"
+            " create anything",
+            reason="not_invited",
+            account=authority.root,
+            hint=f"Ask the operator to open yours: sandboxer account create --id {authority.root} --reason …",
+        )
+
+
 def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) -> None:
     """Raise Forbidden for a delegated key that lacks a scope, and for what no delegated key may do.
 
@@ -205,6 +236,7 @@ def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEP
             root_tier=mine.tier,
             root_entitled_until=mine.entitled_until,
             is_root_owner=mine.kind is Kind.OWNER,
+            is_invited=mine.is_invited,
         )
     return _delegated(conn, mine, key)
 
@@ -217,6 +249,7 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
             select(
                 accounts.c.id,
                 accounts.c.kind,
+                accounts.c.is_invited,
                 accounts.c.status,
                 accounts.c.tier,
                 accounts.c.entitled_until,
@@ -252,6 +285,7 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
         root_tier=None if root is None else root.tier,
         root_entitled_until=None if root is None else root.entitled_until,
         is_root_owner=root is not None and root.kind == Kind.OWNER.value,
+        is_invited=root is not None and (root.is_invited or root.kind == Kind.OWNER.value),
     )
 
 
@@ -348,8 +382,70 @@ def refusal(authority: Authority, act: Act, *, now: datetime) -> Forbidden | Non
     return Forbidden(why=why, reason="not_active", hint=_REFUSED[act])
 
 
-def demand_may(conn: Connection, account: str, act: Act, *, now: datetime) -> None:
-    """Raise Forbidden unless the account and all above it may act. An account without a record may."""
+def demand_may(
+    conn: Connection, account: str, act: Act, *, now: datetime, is_by_invitation: bool = False
+) -> None:
+    """Raise Forbidden unless the account and all above it may act. An account without a record may.
+
+    `is_by_invitation`: the account at the top must be one that the operator opened.
+    """
     authority = None if account == OWNER_ACCOUNT else find_authority(conn, account)
-    if authority is not None and (error := refusal(authority, act, now=now)) is not None:
+    if authority is None:
+        return
+    if (error := refusal(authority, act, now=now)) is not None:
         raise error
+    if is_by_invitation:
+        demand_invited(authority)
+
+
+PREFIX = "unix:"
+# What the kernel says of a user whom this machine's user namespace does not know.
+_NOBODY = 65534
+
+
+def is_local(caller: Caller) -> bool:
+    """Says whether a caller is known by the socket alone. Such a caller has nothing that could be stolen, and
+    makes nothing that would outlive his membership in the group.
+    """
+    return caller.public_key.startswith(PREFIX)
+
+
+@value_class
+class LocalUsers:
+    store: Store
+    clock: Clock
+    # Accounts by name of user, as the operator set them.
+    accounts: Mapping[str, str]
+    # Uids from here on are sandboxes'.
+    sandboxes_from: int
+    _known: dict[int, Caller] = field(default_factory=dict)
+
+    async def caller(self, uid: int) -> Caller:
+        """Returns the user as a caller; his account is opened the first time. Raises Unauthenticated."""
+        if (known := self._known.get(uid)) is not None:
+            return known
+        # Names may be asked for over the network.
+        name = await asyncio.to_thread(_name_of, uid)
+        # A member may be any of his subordinate uids, too, and keep his groups: they have no names.
+        if not name or uid == _NOBODY or uid >= self.sandboxes_from:
+            raise Unauthenticated(
+                why=f"there is no user {uid} on this machine", reason="not_a_user", hint="Use a key."
+            )
+        caller = Caller(public_key=f"{PREFIX}{uid}", account=self.accounts.get(name, f"uid-{uid}"))
+        await self.store.write(lambda conn: self._open(conn, caller, name))
+        self._known[uid] = caller
+        return caller
+
+    def _open(self, conn: Connection, caller: Caller, name: str) -> None:
+        now = self.clock.now()
+        records.ensure(conn, caller.account, actor=caller.public_key, now=now)
+        # The operator opened the socket to the group that this user is in.
+        why = f"{name} came by the socket"
+        records.invite(conn, caller.account, actor=caller.public_key, reason=why, now=now)
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""

@@ -7,15 +7,16 @@ giver; otherwise a capped key could evade its cap by delegating keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import MAX_AMOUNT, NSATS_PER_SAT, Nsats, Rate, Sats
 from sandboxer.money.segments import day_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Caps:
     """The caps of an account, in sats. None means no cap, and zero forbids all spending."""
 
@@ -31,7 +32,7 @@ class Caps:
                 raise InvalidRequest(field=f"caps.{name}", why=f"a cap is between 0 and {MAX_AMOUNT} sats")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Spent:
     """What has been spent so far, in nanosats, so that nothing is lost to rounding."""
 

@@ -10,7 +10,6 @@ other's sats. A parent that gave everything away is not dry, as nothing of its o
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,9 +26,8 @@ from sandboxer.accounts.authority import (
     scopes_to_json,
 )
 from sandboxer.accounts.caps import NO_CAPS, Caps
-from sandboxer.accounts.records import Kind
+from sandboxer.accounts.records import Kind, delegated_keys
 from sandboxer.accounts.sums import GIVEN, Totals, spent_by, totals
-from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import is_public_key, keys
 from sandboxer.kernel.errors import (
     Conflict,
@@ -38,14 +36,16 @@ from sandboxer.kernel.errors import (
     InvalidRequest,
     NotFound,
     TooLarge,
+    or_not_found,
 )
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
 from sandboxer.money.buckets import open_bucket, settle_account, spend
 from sandboxer.money.ledger import find_transfer
 from sandboxer.money.records import bucket_id
 from sandboxer.money.segments import count_move
 from sandboxer.observe.events import record
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 from sandboxer.wire.operations.declaration import Scope
 
@@ -58,7 +58,7 @@ MAX_NODES = 10_000
 _CHUNK = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Cut:
     """What is asked for a new key.
 
@@ -75,7 +75,7 @@ class Cut:
     caps: Caps = NO_CAPS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Allowance:
     """What a parent may still give to a child."""
 
@@ -86,7 +86,7 @@ class Allowance:
     caps: Caps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class DelegatedKey:
     account: str
     public_key: str
@@ -113,7 +113,7 @@ class DelegatedKey:
         return tuple(self.path.split("/"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Node:
     account: str
     # None for an account that nobody delegated.
@@ -133,7 +133,7 @@ def attenuate(allowance: Allowance, wish: Cut, *, now: datetime) -> Cut:
     if beyond := wish.scopes - allowance.scopes:
         raise _grows("scopes", f"this key has no {', '.join(scopes_to_json(beyond))} to give")
     if allowance.depth < 1:
-        raise _grows("depth", "no further generation may be cut below this key")
+        raise _grows("depth", "no further generation may be delegated below this key")
     if wish.depth > allowance.depth - 1:
         raise _grows("depth", f"a child of this key has a depth of at most {allowance.depth - 1}")
     slots = wish.slots
@@ -274,22 +274,25 @@ def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, key:
 
 def find_key(conn: Connection, account: str) -> DelegatedKey | None:
     row = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
-    return None if row is None else from_row(row)
+    return None if row is None else key_of(row)
 
 
 def load_key(conn: Connection, account: str) -> DelegatedKey:
-    found = find_key(conn, account)
-    if found is None:
-        raise NotFound(what="delegated key", id=account)
-    return found
+    return or_not_found(find_key(conn, account), what="delegated key", id=account)
 
 
-def find_below(conn: Connection, ancestor: str, public_key: str) -> DelegatedKey:
-    """Find a key anywhere below an account by its public key. Raises NotFound also if it is elsewhere."""
+def is_delegated(conn: Connection, public_key: str) -> bool:
+    """Say whether a key was cut from another."""
+    query = select(delegated_keys.c.account).where(delegated_keys.c.public_key == public_key)
+    return conn.execute(query).first() is not None
+
+
+def find_below(conn: Connection, ancestor: str | None, public_key: str) -> DelegatedKey:
+    """Find a key below an account (None: any) by its public key. Raises NotFound also if it is elsewhere."""
     row = conn.execute(select(delegated_keys).where(delegated_keys.c.public_key == public_key)).one_or_none()
-    if row is None or ancestor not in row.path.split("/")[:-1]:
+    if row is None or (ancestor is not None and ancestor not in row.path.split("/")[:-1]):
         raise NotFound(what="delegated key", id=public_key)
-    return from_row(row)
+    return key_of(row)
 
 
 def children(
@@ -302,7 +305,7 @@ def children(
         query = query.where(columns.account > after)
     if living_only:
         query = query.where(columns.state != KeyState.ENDED.value)
-    return [from_row(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_CHILDREN))))]
+    return [key_of(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_CHILDREN))))]
 
 
 def below(conn: Connection, account: str, *, living_only: bool = False) -> list[DelegatedKey]:
@@ -317,7 +320,7 @@ def below(conn: Connection, account: str, *, living_only: bool = False) -> list[
         )
     if living_only:
         query = query.where(columns.state != KeyState.ENDED.value)
-    return [from_row(row) for row in conn.execute(query.order_by(columns.generation, columns.account))]
+    return [key_of(row) for row in conn.execute(query.order_by(columns.generation, columns.account))]
 
 
 def living_below(conn: Connection, root: str) -> int:
@@ -424,27 +427,8 @@ def _insert(
     )
 
 
-def from_row(row: Row[Any]) -> DelegatedKey:
-    return DelegatedKey(
-        account=row.account,
-        public_key=row.public_key,
-        name=row.name,
-        parent=row.parent,
-        root=row.root,
-        path=row.path,
-        generation=row.generation,
-        cut_by=row.cut_by,
-        scopes=parse_scopes(row.scopes),
-        depth=row.depth,
-        slots=row.slots,
-        expires_at=row.expires_at,
-        state=KeyState(row.state),
-        reason=row.reason,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        returned_sats=row.returned_sats,
-        kept_sats=row.kept_sats,
-    )
+def key_of(row: Row[Any]) -> DelegatedKey:
+    return from_row(DelegatedKey, row, scopes=parse_scopes(row.scopes), state=KeyState(row.state))
 
 
 def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = False) -> Node:

@@ -8,14 +8,14 @@ oldest sandbox that fits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from sandboxer.accounts.limits import LIMITS, LimitPolicy, free_slots
+from sandboxer.kernel.values import value_class
 from sandboxer.money.pricing import Size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Entitlement:
     tier: int
     until: datetime
@@ -24,7 +24,7 @@ class Entitlement:
         return now < self.until
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TierResources:
     """What each tier adds to the pool of resources that its free sandboxes share."""
 
@@ -43,7 +43,7 @@ class TierResources:
 RESOURCES = TierResources()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Living:
     """A sandbox that occupies a slot: being made, running or frozen."""
 
@@ -54,7 +54,7 @@ class Living:
     is_free: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Move:
     """A sandbox that changes to rate zero, or to paying per second from the bucket."""
 

@@ -20,12 +20,13 @@ import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
 from sandboxer.kernel.errors import InvalidRequest, TooManyRequests
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.money.pricing import TierPrices, entitlement
 from sandboxer.wire.operations.declaration import RateClass
 
@@ -44,7 +45,7 @@ _SWEEP = 8
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LimitPolicy:
     """The limits, all per minute."""
 
@@ -69,7 +70,7 @@ class LimitPolicy:
 LIMITS = LimitPolicy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sender:
     """What the rate limits need to know of a caller."""
 
@@ -82,7 +83,7 @@ class Sender:
     root_tier: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Quota:
     """At most `limit` in any minute for `name`."""
 
@@ -320,7 +321,7 @@ class _Ring:
 def _hint(quota: Quota) -> str:
     kind = quota.name.partition(":")[0]
     if kind == "wakes-sandbox":
-        return "Wait retry_after_s seconds; this sandbox was woken too often. Its owner can keep it awake."
+        return "Wait a little; this sandbox was woken too often. Its owner can keep it awake."
     if kind.endswith("address"):
-        return "Wait retry_after_s seconds; this address sends too much, whichever key it uses."
-    return "Wait retry_after_s seconds; tiers may allow more a minute (GET /v1/pricing)."
+        return "Wait a little; this address sends too much, whichever key it uses."
+    return "Wait a little; tiers may allow more a minute (GET /v1/pricing)."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -11,9 +10,10 @@ from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts import audit, records
 from sandboxer.accounts.caps import NO_CAPS, Caps, as_json
-from sandboxer.accounts.records import Account, Change, has_bucket
+from sandboxer.accounts.records import Account, Change, Kind, has_bucket
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Sats, checked_amount
 from sandboxer.money.buckets import credit, open_bucket, settle_account, spend
 from sandboxer.money.ledger import (
@@ -40,7 +40,7 @@ class Act(Protocol):
     ) -> Account: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Overview:
     """An account with its money, as the operator sees it."""
 
@@ -66,11 +66,25 @@ def create_account(
     name: str = "",
     caps: Caps = NO_CAPS,
 ) -> Account:
+    """Open an account, or one that has come by itself: a wallet that signed in, to which nobody said yes.
+
+    Raises Conflict if the id is taken otherwise.
+    """
     actor = demand_operator(operator)
     _demand_reason(reason)
-    account = records.create(conn, id=id, name=name, caps=caps, actor=actor, reason=reason, now=now)
+    if id is not None and _has_come_by_itself(conn, id):
+        if caps != NO_CAPS:
+            records.set_caps(conn, id, caps, actor=actor, reason=reason, now=now)
+    else:
+        id = records.create(conn, id=id, name=name, caps=caps, actor=actor, reason=reason, now=now).id
+    account = records.invite(conn, id, actor=actor, reason=reason, now=now)
     _write_down(conn, actor, "account.create", account.id, reason, {"name": name, "caps": as_json(caps)}, now)
     return account
+
+
+def _has_come_by_itself(conn: Connection, id: str) -> bool:
+    found = records.find(conn, id, lock=True)
+    return found is not None and found.kind is Kind.CUSTOMER and not found.is_invited
 
 
 def suspend_account(

@@ -1,28 +1,121 @@
-"""Account records: who they are, whether they may act, what they are entitled to, and every change."""
+"""Account records: who they are, whether they may act, what they are entitled to, and every change.
+
+Offers connect an answer that asks for money (402) with the ways to pay: payments adds what it takes. A
+platform without a way to be paid uses `NO_OFFERS`; the payments package brings its own.
+
+The tables of the accounts package. `audit_log` only ever grows; money itself lies in the money package.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, exists, select, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    Row,
+    Table,
+    Text,
+    exists,
+    false,
+    select,
+    tuple_,
+    update,
+)
 
 from sandboxer.accounts import caps as spending_caps
 from sandboxer.accounts.caps import NO_CAPS, Caps
-from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.identity.keys import OWNER_ACCOUNT
-from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, or_not_found
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.money.buckets import look_at_once, open_bucket
-from sandboxer.money.holds import open_holds
 from sandboxer.money.ledger import insert_once
+from sandboxer.money.metering import open_holds
 from sandboxer.money.pricing import TIERS
 from sandboxer.money.tables import meters, money_buckets
 from sandboxer.observe.events import record
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, nullable, required
+from sandboxer.store.steps import Lifecycle
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    # The id that others may know: with it they can pay for the account, but not call in its name.
+    Column("public_id", Text, nullable=False, unique=True),
+    # owner, customer or delegated.
+    *required(Text, "kind", "name", "status", "status_reason"),
+    Column("tier", Integer),
+    Column("entitled_until", UtcDateTime),
+    # By the operator, who opened it or gave it a key; a wallet that only signed in was not.
+    Column("is_invited", Boolean, nullable=False, server_default=false()),
+    Column("caps", JsonValue, nullable=False),
+    *required(UtcDateTime, "created_at", "status_since"),
+    Index(None, "created_at", "id"),
+)
+
+# A child key and the account it acts for. Each child has an account and a bucket of its own, so the walls
+# between tenants are the walls between parent and child.
+delegated_keys = Table(
+    "delegated_keys",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("public_key", Text, nullable=False, unique=True),
+    *required(Text, "name", "parent", "root"),
+    # `root/…/parent/account`: the ancestry, for finding a subtree without walking it.
+    Column("path", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    # The key that cut it: when that one is revoked, so is this.
+    Column("cut_by", Text, nullable=False),
+    Column("scopes", JsonValue, nullable=False),
+    # How many generations may still follow; how many sandboxes at once, its own and its children's.
+    Column("depth", Integer, nullable=False),
+    Column("slots", Integer),
+    Column("expires_at", UtcDateTime),
+    # active, ending, ended.
+    *required(Text, "state", "reason"),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    # Written once, at the end: what flowed back up, and what outsiders had paid and stayed.
+    *nullable(BigInteger, "returned_sats", "kept_sats"),
+    Index(None, "parent", "state"),
+    Index(None, "root"),
+    Index(None, "cut_by"),
+    Index(None, "state", "expires_at"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    # Counted by the chain itself, without gaps.
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", UtcDateTime, nullable=False),
+    *required(Text, "actor", "action", "subject", "reason"),
+    Column("data", JsonValue, nullable=False),
+    # No two rows may follow the same one: even a wrong program cannot fork the chain.
+    Column("previous", Text, nullable=False, unique=True),
+    Column("hash", Text, nullable=False),
+    Index(None, "subject", "seq"),
+)
+
+# One row: the newest link, locked by whoever appends, and the first witness against a cut tail.
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+
 
 MAX_PAGE = 500
 _CHUNK = 500
@@ -63,7 +156,7 @@ _EVENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Account:
     id: str
     public_id: str
@@ -75,18 +168,15 @@ class Account:
     entitled_until: datetime | None
     caps: Caps
     created_at: datetime
+    # By the operator; others are known because they signed in or paid.
+    is_invited: bool = False
 
     def tier_at(self, now: datetime) -> int | None:
         """The tier it is entitled to at this moment."""
         return self.tier if self.entitled_until is not None and now < self.entitled_until else None
 
 
-def next_status(status: Status, change: Change) -> Status:
-    """Return the status after a change. Raises IllegalTransition for a step that is not in the table."""
-    try:
-        return TRANSITIONS[status, change]
-    except KeyError:
-        raise IllegalTransition(signal=change.value, state=status.value) from None
+next_status = Lifecycle(TRANSITIONS).next_state
 
 
 def create(
@@ -121,6 +211,14 @@ def ensure(conn: Connection, id: str, *, actor: str, now: datetime) -> Account:
     return found
 
 
+def invite(conn: Connection, id: str, *, actor: str, reason: str, now: datetime) -> Account:
+    """Write down that the operator wants this account here. Repeating it does nothing."""
+    if not load(conn, id, lock=True).is_invited:
+        conn.execute(update(accounts).where(accounts.c.id == id).values(is_invited=True))
+        record(conn, subject=id, kind="account.invited", actor=actor, reason=reason, at=now)
+    return load(conn, id)
+
+
 def find(conn: Connection, id: str, *, lock: bool = False) -> Account | None:
     """Find an account. With `lock`, nobody else changes it or its children before the transaction ends."""
     query = select(accounts).where(accounts.c.id == id)
@@ -137,10 +235,7 @@ def lock(conn: Connection, ids: Iterable[str]) -> None:
 
 
 def load(conn: Connection, id: str, *, lock: bool = False) -> Account:
-    found = find(conn, id, lock=lock)
-    if found is None:
-        raise NotFound(what="account", id=id)
-    return found
+    return or_not_found(find(conn, id, lock=lock), what="account", id=id)
 
 
 def find_public(conn: Connection, public_id: str) -> Account | None:
@@ -278,6 +373,7 @@ def _insert(
 
 
 def _account(row: Row[Any]) -> Account:
+    # Spelled out, since every paid request reads several.
     return Account(
         id=row.id,
         public_id=row.public_id,
@@ -289,4 +385,41 @@ def _account(row: Row[Any]) -> Account:
         entitled_until=row.entitled_until,
         caps=spending_caps.from_json(row.caps),
         created_at=row.created_at,
+        is_invited=row.is_invited or row.kind == Kind.OWNER,
     )
+
+
+@value_class
+class Payable:
+    """Something that was asked for and costs money."""
+
+    # The operation as the document names it (`createSandbox`), and its path.
+    operation: str
+    path: str
+    # The account whose bucket would pay; None: the caller is unknown.
+    account: str | None
+    # What it costs in all, and the least with which it can begin; None where that is not known yet.
+    sats: int | None
+    least_sats: int | None
+    description: str
+
+
+@value_class
+class Offer:
+    """What is added to the 402: members of its problem document, and headers."""
+
+    facts: Mapping[str, object] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class PaymentOffers(Protocol):
+    async def offer(self, wanted: Payable) -> Offer:
+        """Return how this could be paid now. Quick, and never raises: a 402 shows prices in any case."""
+
+
+class NoOffers:
+    async def offer(self, wanted: Payable) -> Offer:
+        return Offer()
+
+
+NO_OFFERS = NoOffers()

@@ -11,7 +11,6 @@ and what outsiders paid stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -20,20 +19,20 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, bindparam, exi
 
 from sandboxer.accounts import audit, records
 from sandboxer.accounts.authority import KeyState
-from sandboxer.accounts.delegation import DelegatedKey, from_row, load_key
-from sandboxer.accounts.records import Change, Status, open_meters
+from sandboxer.accounts.delegation import DelegatedKey, key_of, load_key
+from sandboxer.accounts.records import Change, Status, delegated_keys, open_meters
 from sandboxer.accounts.sums import RETURNED, paid_by_outsiders, returnable
-from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import keys
-from sandboxer.kernel.errors import Conflict, IllegalTransition
+from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.money.amounts import NSATS_PER_MSAT, Nsats
 from sandboxer.money.buckets import settle_account, spend, write_off
-from sandboxer.money.holds import open_holds
-from sandboxer.money.metering import charge_once
+from sandboxer.money.metering import charge_once, open_holds
 from sandboxer.money.policy import Use
 from sandboxer.money.records import bucket_id
 from sandboxer.money.segments import count_move
 from sandboxer.observe.events import Told, record, record_all
+from sandboxer.store.steps import Lifecycle
 
 ENDING = "delegation.ending"
 ENDED = "delegation.ended"
@@ -63,13 +62,13 @@ class Act(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Step:
     act: Act
     account: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Revocation:
     """What is to be done, in order, and the public keys that must be removed from caches."""
 
@@ -77,7 +76,7 @@ class Revocation:
     public_keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Release:
     account: str
     parent: str
@@ -87,11 +86,7 @@ class Release:
     is_new: bool
 
 
-def next_state(state: KeyState, signal: Signal) -> KeyState:
-    try:
-        return TRANSITIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
+next_state = Lifecycle(TRANSITIONS).next_state
 
 
 def plan_revocation(tree: Iterable[DelegatedKey]) -> tuple[Step, ...]:
@@ -206,7 +201,7 @@ def ending(conn: Connection, *, limit: int = 500) -> list[DelegatedKey]:
         .order_by(columns.generation.desc(), columns.account)
         .limit(limit)
     )
-    return [from_row(row) for row in conn.execute(query)]
+    return [key_of(row) for row in conn.execute(query)]
 
 
 def finish(conn: Connection, account: str, *, now: datetime) -> Release:
@@ -288,7 +283,7 @@ def _load_all(
     for start in range(0, len(names), _CHUNK):
         query = select(delegated_keys).where(column.in_(names[start : start + _CHUNK]), *such)
         rows = conn.execute(query.order_by(delegated_keys.c.generation, delegated_keys.c.account))
-        found += [from_row(row) for row in rows]
+        found += [key_of(row) for row in rows]
     return found
 
 

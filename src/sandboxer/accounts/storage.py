@@ -10,7 +10,6 @@ kept it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
@@ -18,6 +17,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.errors import InsufficientCredit
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import NSATS_PER_SAT, Rate, Sats, microseconds, sats_for
 from sandboxer.money.buckets import frozen, settle_account, stored_rate
 
@@ -28,7 +28,7 @@ UNFUNDED_COUNT = 16
 UNFUNDED_BYTES = 32 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class StoragePolicy:
     # For so long an account must be able to pay for all that it keeps.
     deposit: timedelta = timedelta(days=1)

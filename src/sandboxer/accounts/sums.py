@@ -7,19 +7,18 @@ are checked at every create and a history may be long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts.caps import NO_CAPS, Caps, Spent
-from sandboxer.accounts.tables import accounts
+from sandboxer.accounts.records import accounts
+from sandboxer.kernel.values import value_class
 from sandboxer.money import segments
-from sandboxer.money.accrual import Position, counted_nsats
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.policy import nsats_between
-from sandboxer.money.records import bucket_id, debt_id
+from sandboxer.money.records import Position, bucket_id, counted_nsats, debt_id
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters, money_buckets
 from sandboxer.money.transfers import Phase
 
@@ -38,7 +37,7 @@ _CHUNK = 1000
 _columns = ledger_transfers.c
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Totals:
     """The sums of one account of a tree, in sats."""
 

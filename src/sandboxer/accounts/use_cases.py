@@ -16,7 +16,7 @@ from sandboxer.accounts.storage import demand_funds_for_rows
 from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.identity.keys import OWNER_ACCOUNT, Also, Caller, Keys, NewKey, generate
 from sandboxer.kernel.errors import InsufficientCredit, InvalidRequest, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.money.amounts import Sats, checked_amount
 from sandboxer.money.buckets import credit, open_bucket, spend
 from sandboxer.money.ledger import find_transfer, open_account
@@ -64,6 +64,8 @@ async def create_key(
     def also(conn: Connection, public_key: str) -> None:
         # The account exists at once, so that it can be given sats before the key is first used.
         records.ensure(conn, account, actor=actor, now=now)
+        if who.is_owner:
+            records.invite(conn, account, actor=actor, reason="was given a key", now=now)
         write_down(conn, public_key)
         if bind is not None:
             bind(conn, public_key)
@@ -84,14 +86,19 @@ async def revoke_key(store: Store, keys: Keys, who: Caller, public_key: str, *, 
         cut.end(conn)
         write_down(conn, revoked)
 
+    whose = None if who.is_owner else who.account
+
     def delegated(conn: Connection) -> list[str]:
-        found = delegation.find_below(conn, who.account, public_key)
+        found = delegation.find_below(conn, whose, public_key)
         ended = revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
         write_down(conn, public_key)
         return list(ended.public_keys)
 
-    known = await keys.list(None if who.is_owner else who.account)
-    if public_key in {key.public_key for key in known}:
+    known = {key.public_key for key in await keys.list(whose)}
+    # The owner's list has delegated keys too. The account of one has no other key, and ends with it.
+    if who.is_owner and await store.read(lambda conn: delegation.is_delegated(conn, public_key)):
+        known.discard(public_key)
+    if public_key in known:
         await keys.revoke(public_key, actor=actor, also=with_those_it_cut)
         gone = cut.ended
     else:

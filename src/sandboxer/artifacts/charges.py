@@ -12,10 +12,10 @@ does not include what is kept of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -25,71 +25,48 @@ from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
 from sandboxer.accounts.storage import STORAGE, StoragePolicy
 from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.records import MB, PAID, USABLE, KeptRecord, holding
 from sandboxer.artifacts.snapshots import records as snapshots
-from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Rate, sats_for
 from sandboxer.money.buckets import load_bucket
-from sandboxer.money.holds import HOLDS, HoldPolicy
-from sandboxer.money.metering import change_rate, close_meter, find_meter, open_meter
+from sandboxer.money.metering import HOLDS, HoldPolicy, change_rate, close_meter, find_meter, open_meter
 from sandboxer.money.policy import Use
 from sandboxer.money.pricing import Pricing, stored_rate
 from sandboxer.money.segments import day_of
 from sandboxer.money.tables import meters
 from sandboxer.observe.events import events
-from sandboxer.sandboxes.charges.caps import Reached, find_reached
+from sandboxer.sandboxes.terms import Reached, find_reached
+from sandboxer.store.rows import Rows
 
-# By name of the table: counts the bytes that an account keeps in it.
-NOUNS: Mapping[str, Callable[[Connection, str], int]] = {
-    snapshots.snapshots.name: lambda conn, account: snapshots.holding(conn, account).size_bytes,
-    images.published_images.name: lambda conn, account: images.holding(conn, account).size_bytes,
-    volumes.volumes.name: lambda conn, account: volumes.holding(conn, account).size_bytes,
+# Every kind of record in this package that has a disk of its own, by name of its table.
+NOUNS: Mapping[str, Rows[Any]] = {
+    rows.table.name: rows for rows in (snapshots.rows, images.rows, volumes.rows)
 }
 
 
 def held_mb(conn: Connection, account: str) -> int:
     """Returns how many MB an account keeps, rounded up."""
-    return -(-sum(held(conn, account) for held in NOUNS.values()) // _MB)
+    return -(-sum(holding(conn, rows, account).size_bytes for rows in NOUNS.values()) // MB)
 
 
 ACTOR = "system:snapshots"
-_MB = 1 << 20
 
 
-class Charged(Protocol):
-    """Anything that is kept and charged by its size: a snapshot, an image, a volume."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def created_by(self) -> str: ...
-    @property
-    def profile(self) -> str: ...
-    @property
-    def state(self) -> State: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def rate_msats(self) -> Rate: ...
+def meter_id(kept_id: str) -> str:
+    return f"meter:{kept_id}"
 
 
-def meter_id(snapshot_id: str) -> str:
-    return f"meter:{snapshot_id}"
-
-
-def _metered(conn: Connection, kept: Charged) -> Rate:
+def _metered(conn: Connection, kept: KeptRecord) -> Rate:
     """Returns the rate that is charged already; a disk that grows needs funds only for its growth."""
     meter = find_meter(conn, meter_id(kept.id))
     is_its = meter is not None and meter.owner == kept.account and meter.closed_at is None
     return meter.rate if meter is not None and is_its else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KeepCharges:
     pricing: Pricing
     holds: HoldPolicy = HOLDS
@@ -101,21 +78,19 @@ class KeepCharges:
     def rate(self, account: str, profile: str, size_bytes: int) -> Rate:
         if self.is_free(account, profile):
             return 0
-        return stored_rate(-(-size_bytes // _MB), self.pricing)
+        return stored_rate(-(-size_bytes // MB), self.pricing)
 
-    def admit(self, conn: Connection, snapshot: Charged, *, now: datetime) -> None:
+    def admit(self, conn: Connection, kept: KeptRecord, *, now: datetime) -> None:
         """Checks that one of this size may be kept. Raises InsufficientCredit (no deposit), Forbidden (a
         cap).
         """
-        account, size = snapshot.account, snapshot.size_bytes
-        if self.is_free(account, snapshot.profile):
+        account, (profile, size) = kept.account, kept.priced()
+        if self.is_free(account, profile):
             return
-        rate = self.rate(account, snapshot.profile, size)
-        self.demand_funds(
-            conn, account, more=rate - _metered(conn, snapshot), size_mb=-(-size // _MB), now=now
-        )
+        rate = self.rate(account, profile, size)
+        self.demand_funds(conn, account, more=rate - _metered(conn, kept), size_mb=-(-size // MB), now=now)
         allowed = load_authority(conn, account).caps
-        spent = spent_by(conn, account, allowed, key=snapshot.created_by, now=now)
+        spent = spent_by(conn, account, allowed, key=kept.created_by, now=now)
         caps.check(allowed, spent, wanted=sats_for(rate, self.holds.least))
 
     def demand_funds(
@@ -133,7 +108,7 @@ class KeepCharges:
     def apply(
         self,
         conn: Connection,
-        after: Charged,
+        after: KeptRecord,
         *,
         now: datetime,
         at: datetime | None = None,
@@ -144,8 +119,8 @@ class KeepCharges:
         """
         name = meter or meter_id(after.id)
         found = find_meter(conn, name)
-        rate = after.rate_msats if after.state is State.KEPT else 0
-        if after.state in (State.KEPT, State.UNPAID):
+        rate = after.rate_msats if after.state in PAID else 0
+        if after.state in USABLE:
             if found is None and rate:
                 records.ensure(conn, after.account, actor=ACTOR, now=now)
                 open_meter(
@@ -173,22 +148,7 @@ class KeepCharges:
 _US = timedelta(microseconds=1)
 
 
-class Keeping(Protocol):
-    """Something that is kept, and charged to whoever asked for it."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def account(self) -> str: ...
-    @property
-    def created_by(self) -> str: ...
-    @property
-    def created_at(self) -> datetime: ...
-    @property
-    def rate_msats(self) -> Rate: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Capped:
     # By the id of what has reached a cap.
     reached: Mapping[str, Reached] = field(default_factory=dict)
@@ -200,12 +160,12 @@ class Capped:
 
 
 def read_capped(
-    conn: Connection, kept: Iterable[Keeping], *, now: datetime, since: datetime | None = None
+    conn: Connection, kept: Iterable[KeptRecord], *, now: datetime, since: datetime | None = None
 ) -> Capped:
     """Returns the caps reached as of `now` by everything that costs something. `since` is the `seen_until` of
     the last look.
     """
-    by_account: dict[str, list[Keeping]] = {}
+    by_account: dict[str, list[KeptRecord]] = {}
     for one in kept:
         if one.rate_msats:
             by_account.setdefault(one.account, []).append(one)
@@ -229,7 +189,12 @@ def read_capped(
 
 
 def find_missed(
-    conn: Connection, authority: Authority, mine: Sequence[Keeping], *, since: datetime | None, now: datetime
+    conn: Connection,
+    authority: Authority,
+    mine: Sequence[KeptRecord],
+    *,
+    since: datetime | None,
+    now: datetime,
 ) -> dict[str, Reached]:
     """Finds daily caps that were reached on past days although charging went on.
 
@@ -273,7 +238,7 @@ def _capped_since(conn: Connection, account: str) -> datetime:
 
 
 def _moments(
-    conn: Connection, authority: Authority, mine: Sequence[Keeping], now: datetime
+    conn: Connection, authority: Authority, mine: Sequence[KeptRecord], now: datetime
 ) -> Iterable[datetime]:
     account, caps = authority.account.id, authority.caps
     if caps.per_day_sats is not None:

@@ -5,9 +5,10 @@ ordinary create.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -16,20 +17,23 @@ from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
+from sandboxer.artifacts.use_cases import KeptUseCases
 from sandboxer.backends.contract import CopiesAhead, VolumeMount
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, refuse_many_writers
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.use_cases.admission import Slots
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.repository import Also
 
 MOST_AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Clones:
     sandboxes: Sequence[Sandbox]
     # By number, from 0: why one could not be made.
@@ -38,7 +42,7 @@ class Clones:
     volumes_left_out: Sequence[VolumeMount] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Batch:
     """How many to make, and what ties them to a request that may be repeated after a crash."""
 
@@ -53,48 +57,15 @@ class Batch:
         return None if bind is None else lambda conn, made: bind(conn, number, made)
 
 
-async def make_all(
-    sandboxes: SandboxUseCases,
-    wanted: CreateRequest,
-    caller: Caller,
-    batch: Batch,
-    create: Callable[[CreateRequest, Also | None], Awaitable[Sandbox]],
-) -> Clones:
-    """Makes all of them concurrently; each succeeds or fails by itself. Raises the first error if none could
-    be made.
-    """
-    refuse_many_writers(wanted.volumes, batch.count)
-    made: dict[int, Sandbox] = {}
-    failed: dict[int, SandboxerError] = {}
-
-    async def one(number: int) -> None:
-        named = wanted
-        if batch.count > 1 and wanted.name is not None:
-            named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
-        try:
-            known = batch.begun.get(number)
-            found = None if known is None else await sandboxes.recall(known, caller)
-            made[number] = found or await create(named, batch.also_of(number))
-        except SandboxerError as error:
-            failed[number] = error
-
-    async with _copies_ahead(sandboxes, wanted, caller, batch), asyncio.TaskGroup() as group:
-        for number in range(batch.count):
-            group.create_task(one(number))
-    if not made:
-        raise failed.get(0) or Broken(why="nothing was made, and nobody knows why")
-    return Clones(sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items())))
-
-
 @asynccontextmanager
 async def _copies_ahead(
-    sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller, batch: Batch
+    sandboxes: SandboxDependencies, wanted: CreateRequest, caller: Caller, batch: Batch
 ) -> AsyncIterator[None]:
     """Has the backend copy all disks at once: a hundred copies of one disk take the time of a few if it knows
     beforehand.
     """
     origin, count = wanted.origin, batch.count - len(batch.begun)
-    backend = None if origin is None else sandboxes.dependencies.backends.get(origin.backend)
+    backend = None if origin is None else sandboxes.backends.get(origin.backend)
     if origin is None or count < 2 or not isinstance(backend, CopiesAhead):
         yield
     elif not await _may_start(sandboxes, wanted, caller):
@@ -105,12 +76,68 @@ async def _copies_ahead(
             yield
 
 
-async def _may_start(sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller) -> bool:
+async def _may_start(sandboxes: SandboxDependencies, wanted: CreateRequest, caller: Caller) -> bool:
     try:
-        await sandboxes.check_create(wanted, caller)
+        await creation.check_create(sandboxes, wanted, caller)
     except SandboxerError:
         return False
     return True
+
+
+@value_class
+class Copying:
+    """Makes sandboxes whose disks begin as copies of one disk."""
+
+    use_cases: KeptUseCases[Any]
+    authorities: AuthorityRepository
+    slots: Slots
+
+    async def make_all(self, wanted: CreateRequest, caller: Caller, batch: Batch) -> Clones:
+        """Makes all of them concurrently; each succeeds or fails by itself. Raises the first error if none
+        could be made.
+        """
+        refuse_many_writers(wanted.volumes, batch.count)
+        sandboxes = self.use_cases.sandboxes
+        made: dict[int, Sandbox] = {}
+        failed: dict[int, SandboxerError] = {}
+
+        async def one(number: int) -> None:
+            named = wanted
+            if batch.count > 1 and wanted.name is not None:
+                named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
+            try:
+                known = batch.begun.get(number)
+                found = None if known is None else await creation.recall(sandboxes, known, caller)
+                made[number] = found or await self._create(named, caller, batch.also_of(number))
+            except SandboxerError as error:
+                failed[number] = error
+
+        async with _copies_ahead(sandboxes, wanted, caller, batch), asyncio.TaskGroup() as group:
+            for number in range(batch.count):
+                group.create_task(one(number))
+        if not made:
+            raise failed.get(0) or Broken(why="nothing was made, and nobody knows why")
+        return Clones(
+            sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items()))
+        )
+
+    async def _create(self, wanted: CreateRequest, caller: Caller, also: Also | None) -> Sandbox:
+        async with self.slots.taken(await self.authorities.of(caller)):
+            return await creation.create(self.use_cases.sandboxes, wanted, caller, also=also)
+
+    def resources(self, original: Snapshot | PublishedImage, request: CreateRequest) -> WantedResources:
+        """Returns the resources of the original sandbox, as far as the profile allows them now."""
+        profile = self.use_cases.sandboxes.profiles.get(request.profile or original.profile)
+        too_much = set(excess(original.resources, profile.resources_max))
+        asked = request.resources
+        return WantedResources(
+            **{
+                f.name: getattr(original.resources, f.name)
+                if getattr(asked, f.name) is None and f.name not in too_much
+                else getattr(asked, f.name)
+                for f in fields(WantedResources)
+            }
+        )
 
 
 def check_count(count: int) -> None:
@@ -118,11 +145,9 @@ def check_count(count: int) -> None:
         raise InvalidRequest(field="count", why=f"from 1 to {MOST_AT_ONCE}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cloning:
+@value_class
+class Cloning(Copying):
     use_cases: SnapshotUseCases
-    authorities: AuthorityRepository
-    slots: Slots
 
     async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
         """See `sandboxes.admission.Source`."""
@@ -136,7 +161,7 @@ class Cloning:
         return replace(
             request,
             profile=request.profile or snapshot.profile,
-            resources=self._resources(snapshot, request),
+            resources=self.resources(snapshot, request),
             origin=Origin(disk_id=snapshot.id, backend=snapshot.backend, image=snapshot.image),
         )
 
@@ -144,12 +169,7 @@ class Cloning:
         """See `make_all`."""
         check_count(batch.count)
         wanted = await self.request_for(snapshot_id, request, caller)
-
-        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
-            async with self.slots.taken(await self.authorities.of(caller)):
-                return await self.use_cases.sandboxes.create(one, caller, also=also)
-
-        made = await make_all(self.use_cases.sandboxes, wanted, caller, batch, create)
+        made = await self.make_all(wanted, caller, batch)
         return replace(made, volumes_left_out=await self._left_out(snapshot_id, wanted))
 
     async def _left_out(self, snapshot_id: str, wanted: CreateRequest) -> Sequence[VolumeMount]:
@@ -157,35 +177,19 @@ class Cloning:
         clones get.
         """
         snapshot = await self.use_cases.repository.find(snapshot_id)
-        sandboxes = self.use_cases.sandboxes.dependencies.repository
+        sandboxes = self.use_cases.sandboxes.repository
         source = None if snapshot is None else await sandboxes.find(snapshot.sandbox_id)
         have = {one.volume_id for one in wanted.volumes}
         return [] if source is None else [one for one in source.volumes if one.volume_id not in have]
-
-    def _resources(self, snapshot: Snapshot, request: CreateRequest) -> WantedResources:
-        """Returns the resources of the original sandbox, as far as the profile allows them now."""
-        profile = self.use_cases.sandboxes.dependencies.profiles.get(request.profile or snapshot.profile)
-        too_much = set(excess(snapshot.resources, profile.resources_max))
-        asked = request.resources
-        return WantedResources(
-            **{
-                f.name: getattr(snapshot.resources, f.name)
-                if getattr(asked, f.name) is None and f.name not in too_much
-                else getattr(asked, f.name)
-                for f in fields(WantedResources)
-            }
-        )
 
 
 def is_image_id(text: str | None) -> bool:
     return text is not None and text.startswith("img_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spawning:
+@value_class
+class Spawning(Copying):
     use_cases: ImageUseCases
-    authorities: AuthorityRepository
-    slots: Slots
 
     async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
         """See `sandboxes.admission.Source`."""
@@ -199,40 +203,21 @@ class Spawning:
         What the image sets for its processes holds where the request says nothing.
         """
         async with self.use_cases.reading(image_id, caller) as image:
-            profile = request.profile or image.profile
             return replace(
                 request,
-                profile=profile,
+                profile=request.profile or image.profile,
                 image=image.id,
-                resources=self._resources(image, request, profile),
+                resources=self.resources(image, request),
                 env={**_env(image), **request.env},
                 origin=Origin(disk_id=image.id, backend=image.backend, image=image.id),
             )
 
     async def spawn(self, image_id: str, request: CreateRequest, caller: Caller, batch: Batch) -> Clones:
-        """See `cloning.make_all`."""
+        """See `make_all`."""
         check_count(batch.count)
         wanted = await self.request_for(image_id, request, caller)
-
-        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
-            async with self.slots.taken(await self.authorities.of(caller)):
-                return await self.use_cases.sandboxes.create(one, caller, also=also)
-
         async with self.use_cases.reading(image_id, caller):
-            return await make_all(self.use_cases.sandboxes, wanted, caller, batch, create)
-
-    def _resources(self, image: PublishedImage, request: CreateRequest, profile_id: str) -> WantedResources:
-        profile = self.use_cases.sandboxes.dependencies.profiles.get(profile_id)
-        too_much = set(excess(image.resources, profile.resources_max))
-        asked = request.resources
-        return WantedResources(
-            **{
-                f.name: getattr(image.resources, f.name)
-                if getattr(asked, f.name) is None and f.name not in too_much
-                else getattr(asked, f.name)
-                for f in fields(WantedResources)
-            }
-        )
+            return await self.make_all(wanted, caller, batch)
 
 
 def _env(image: PublishedImage) -> dict[str, str]:

@@ -5,67 +5,49 @@ nothing else of the package.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.clones import Cloning, Spawning
 from sandboxer.artifacts.garbage import Collector, Trees
+from sandboxer.artifacts.images.builders.use_cases import ImageBuilders
+from sandboxer.artifacts.images.builders.workshop import BuildPolicy, Workshop
 from sandboxer.artifacts.images.oci.export import Exporting
 from sandboxer.artifacts.images.oci.upload import Importing
-from sandboxer.artifacts.images.published.contents import Lists
 from sandboxer.artifacts.images.published.grants import ImageSharing
-from sandboxer.artifacts.images.published.policy import ImagePolicy
-from sandboxer.artifacts.images.published.reconciler import ImageReconciler
-from sandboxer.artifacts.images.published.repository import ImageRepository
+from sandboxer.artifacts.images.published.manifest import Lists
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
-from sandboxer.artifacts.policy import KeepPolicy
-from sandboxer.artifacts.snapshots.reconciler import SnapshotReconciler
-from sandboxer.artifacts.snapshots.repository import SnapshotRepository
+from sandboxer.artifacts.noun_reconcilers import (
+    ImageReconciler,
+    SnapshotReconciler,
+    UnknownDisks,
+    VolumeReconciler,
+)
+from sandboxer.artifacts.policy import ImagePolicy, KeepPolicy
+from sandboxer.artifacts.reconciler import KeptReconciler
+from sandboxer.artifacts.repository import ImageRepository, SnapshotRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
-from sandboxer.artifacts.unknown_disks import UnknownKeptDisks, UnknownVolumes
-from sandboxer.artifacts.volumes.reconciler import VolumeReconciler
 from sandboxer.artifacts.volumes.repository import VolumeRepository, attach
 from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.tasks import TaskOwner, own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.operations import Operations
-from sandboxer.sandboxes.quarantine import Quarantine
+from sandboxer.sandboxes.passing import Endings
+from sandboxer.sandboxes.quarantine import Kind
 from sandboxer.sandboxes.use_cases.admission import Slots
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 
-@asynccontextmanager
-async def open_volumes(
-    snapshots: SnapshotUseCases, charges: KeepCharges | None, policy: KeepPolicy
-) -> AsyncIterator[VolumeUseCases]:
-    use_cases = VolumeUseCases(
-        sandboxes=snapshots.sandboxes,
-        snapshots=snapshots,
-        clock=snapshots.clock,
-        repository=VolumeRepository(snapshots.store, snapshots.clock, charges),
-        operations=snapshots.operations,
-        policy=policy,
-    )
-    snapshots.sandboxes.dependencies.repository.with_each_new(
-        lambda conn, sandbox: attach(conn, sandbox, now=use_cases.clock.now())
-    )
-    reconciler = VolumeReconciler(use_cases)
-    await reconciler.reconcile()
-    await reconciler.catch_up()
-    async with own_tasks() as loops:
-        loops.start(reconciler.run(), name="reconciler of volumes")
-        yield use_cases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Artifacts:
     snapshots: SnapshotUseCases
     cloning: Cloning
@@ -76,11 +58,12 @@ class Artifacts:
     garbage: Collector
     exporting: Exporting
     importing: Importing
+    builders: ImageBuilders
 
 
 @asynccontextmanager
 async def open_artifacts(
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     clock: Clock,
     *,
@@ -96,64 +79,108 @@ async def open_artifacts(
     volume_policy: KeepPolicy,
     trees: Trees,
     garbage_grace: timedelta,
+    endings: Endings,
+    build_policy: BuildPolicy,
 ) -> AsyncIterator[Artifacts]:
     """Opens the package. `charges` None means that nothing is charged on this platform."""
     # On leaving, the loops end first, then running operations finish.
-    async with own_tasks() as operations:
-        use_cases = SnapshotUseCases(
+    async with own_tasks() as tasks:
+        operations = Operations(tasks, sandboxes.operations.work)
+        snapshots = SnapshotUseCases(
             sandboxes=sandboxes,
-            store=store,
             clock=clock,
             repository=SnapshotRepository(store, clock, charges),
-            operations=Operations(operations),
+            operations=operations,
             policy=policy,
         )
-        reconciler = SnapshotReconciler(use_cases)
-        await reconciler.reconcile()
-        await reconciler.catch_up()
         images = ImageUseCases(
             sandboxes=sandboxes,
-            snapshots=use_cases,
+            snapshots=snapshots,
             clock=clock,
             repository=ImageRepository(store, clock, charges),
-            operations=use_cases.operations,
+            operations=operations,
             policy=image_policy,
             lists=Lists(lists_dir),
         )
-        image_reconciler = ImageReconciler(images)
-        await image_reconciler.reconcile()
-        await image_reconciler.catch_up()
-        garbage = Collector(
-            dependencies=sandboxes.dependencies,
-            store=store,
+        volumes = VolumeUseCases(
+            sandboxes=sandboxes,
+            snapshots=snapshots,
             clock=clock,
-            trees=trees,
-            grace=garbage_grace,
+            repository=VolumeRepository(store, clock, charges),
+            operations=operations,
+            policy=volume_policy,
         )
-        quarantine = _add_sources(sandboxes.dependencies, store, images)
+        sandboxes.repository.with_each_new(partial(attach, clock=clock))
+        reconcilers = await _reconcile(snapshots, images, volumes)
+        garbage = Collector(
+            dependencies=sandboxes, store=store, clock=clock, trees=trees, grace=garbage_grace
+        )
         await asyncio.to_thread(trees.sweep)
-        async with open_volumes(use_cases, charges, volume_policy) as volumes, own_tasks() as loops:
-            loops.start(reconciler.run(), name="reconciler of snapshots")
-            loops.start(image_reconciler.run(), name="reconciler of images")
-            loops.start(garbage.run(), name="collector of garbage")
-            # Started only after every source was added and every record was compared.
-            loops.start(quarantine.run(), name="quarantine")
+        async with own_tasks() as loops:
+            _start(loops, reconcilers, garbage)
+            importing = Importing(images, spool_dir, default_profile, authorities, budget)
+            builders = _builders(importing, volumes, slots, trees, endings, build_policy)
             yield Artifacts(
                 garbage=garbage,
-                snapshots=use_cases,
-                cloning=Cloning(use_cases=use_cases, authorities=authorities, slots=slots),
+                snapshots=snapshots,
+                cloning=Cloning(use_cases=snapshots, authorities=authorities, slots=slots),
                 images=images,
                 volumes=volumes,
                 image_sharing=ImageSharing(use_cases=images),
-                exporting=Exporting(use_cases=images),
-                importing=Importing(images, spool_dir, default_profile, authorities, budget),
-                spawning=Spawning(use_cases=images, authorities=authorities, slots=slots),
+                exporting=builders.exporting,
+                importing=importing,
+                spawning=builders.spawning,
+                builders=builders,
             )
 
 
-def _add_sources(dependencies: SandboxDependencies, store: Store, images: ImageUseCases) -> Quarantine:
-    dependencies.quarantine.sources += [
-        UnknownKeptDisks(dependencies, store, images.passing),
-        UnknownVolumes(dependencies, store),
+def _start(loops: TaskOwner, reconcilers: Sequence[KeptReconciler[Any, Any]], garbage: Collector) -> None:
+    for reconciler in reconcilers:
+        loops.start(reconciler.run(), name=f"reconciler of {reconciler.repository.noun}s")
+    loops.start(garbage.run(), name="collector of garbage")
+    # Started only after every source was added and every record was compared.
+    loops.start(garbage.dependencies.quarantine.run(), name="quarantine")
+
+
+def _builders(
+    importing: Importing,
+    volumes: VolumeUseCases,
+    slots: Slots,
+    trees: Trees,
+    endings: Endings,
+    policy: BuildPolicy,
+) -> ImageBuilders:
+    images, authorities = importing.use_cases, importing.authorities
+    workshop = Workshop(
+        sandboxes=images.sandboxes,
+        volumes=volumes,
+        authorities=authorities,
+        slots=slots,
+        budget=importing.budget,
+        endings=endings,
+        clock=images.clock,
+        policy=policy,
+    )
+    return ImageBuilders(
+        workshop=workshop,
+        importing=importing,
+        exporting=Exporting(use_cases=images),
+        spawning=Spawning(use_cases=images, authorities=authorities, slots=slots),
+        images_dir=trees.path,
+    )
+
+
+async def _reconcile(
+    snapshots: SnapshotUseCases, images: ImageUseCases, volumes: VolumeUseCases
+) -> Sequence[KeptReconciler[Any, Any]]:
+    """Compares every record with reality, and has the quarantine look for disks without a record."""
+    of_snapshots, of_volumes = SnapshotReconciler(snapshots), VolumeReconciler(volumes)
+    reconcilers = (of_snapshots, ImageReconciler(images), of_volumes)
+    for reconciler in reconcilers:
+        await reconciler.reconcile()
+        await reconciler.catch_up()
+    snapshots.sandboxes.quarantine.sources += [
+        UnknownDisks(of_snapshots, (Kind.SNAPSHOT, Kind.IMAGE), images.passing),
+        UnknownDisks(of_volumes, (Kind.VOLUME,)),
     ]
-    return dependencies.quarantine
+    return reconcilers

@@ -24,27 +24,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from sandboxer.artifacts.images.build import hold_images
-from sandboxer.artifacts.images.catalog import Image, list_images
+from sandboxer.artifacts.images.build import Image, hold_images, list_images, remove_tree
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.images.published.records import PublishedImage
-from sandboxer.artifacts.reconciler import SPARED
+from sandboxer.artifacts.reconciler import is_spared
+from sandboxer.artifacts.records import OVER, State
 from sandboxer.artifacts.snapshots import records as snapshots
-from sandboxer.artifacts.snapshots.lifecycle import OVER, State
 from sandboxer.backends.contract import LiesOverTrees
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ImageBuildFailed
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.use_cases.inspection import require_owner
 from sandboxer.store.engine import Store
@@ -58,7 +56,7 @@ class Tier(StrEnum):
     BASE = "base"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Kept:
     """What exists on a host: disks by id, what is being read or made, trees and what lies over each."""
 
@@ -95,9 +93,7 @@ def _tier(image: PublishedImage | None, *, ended_accounts: Collection[str], now:
     if image.account in ended_accounts:
         return Tier.ACCOUNT_ENDED
     if image.state is State.UNPAID and image.expires_at is not None and image.expires_at <= now:
-        if image.locked_at is not None and image.reason != SPARED:
-            return None
-        return Tier.UNPAID
+        return None if is_spared(image) else Tier.UNPAID
     return None
 
 
@@ -107,7 +103,7 @@ WHY = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Garbage:
     # The name of a tree, or the id of a kept disk.
     id: str
@@ -138,7 +134,7 @@ HIDDEN = ".hidden-"
 GONE = ".gone-"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Trees:
     """The trees of base images: which exist, since when each is unused, and their removal. Everything here
     blocks: callers run it in a thread.
@@ -200,7 +196,7 @@ class Trees:
                 if is_wanted:
                     return False
                 os.rename(hidden, gone)
-                _remove(gone)
+                remove_tree(gone)
                 return True
         except ImageBuildFailed:
             # A build is running and may be about to use this tree.
@@ -213,21 +209,16 @@ class Trees:
         if not self.is_ours or not self.path.is_dir():
             return
         for folder in self.path.glob(f"{GONE}*"):
-            _remove(folder)
+            remove_tree(folder)
         for folder in self.path.glob(f"{HIDDEN}*"):
             os.rename(folder, self.path / folder.name.removeprefix(HIDDEN))
-
-
-def _remove(folder: Path) -> None:
-    # Never across a mount.
-    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
 
 
 log = logging.getLogger(__name__)
 EVERY = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Collector:
     dependencies: SandboxDependencies
     store: Store

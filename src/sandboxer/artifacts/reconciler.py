@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, select
 
 from sandboxer.accounts.authority import KeyState
-from sandboxer.accounts.tables import delegated_keys
+from sandboxer.accounts.records import delegated_keys
 from sandboxer.artifacts.charges import Capped, read_capped
-from sandboxer.artifacts.repository import Kept, KeptRepository
+from sandboxer.artifacts.records import BEGUN, PAID, USABLE, KeptRecord, Signal, State
+from sandboxer.artifacts.use_cases import KeptUseCases
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import NotFound
+from sandboxer.kernel.values import value_class
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.policy import Standing
-from sandboxer.sandboxes.charges.caps import Reached
-from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.terms import Reached
 from sandboxer.store.reconciler import FAR, Reconciler
 from sandboxer.store.steps import Step
 
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 # The reason in a record that was kept once more because it is locked, although nobody paid.
 SPARED = "unpaid_and_locked"
 _ENDING = (KeyState.ENDING.value, KeyState.ENDED.value)
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=KeptRecord)
 B = TypeVar("B")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Funds:
     """The funds of an account that keeps something."""
 
@@ -45,7 +45,7 @@ class Funds:
     is_ending: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Glance(Generic[K]):
     """Everything that has not ended, and the money behind it, at one moment."""
 
@@ -58,19 +58,13 @@ class Glance(Generic[K]):
 class KeptReconciler(Reconciler, Generic[K, B]):
     """Reconciles one noun; `B` is what a backend must implement to keep it."""
 
-    # The noun's signals and states: `making` is the state while the backend works on a new one.
-    states: Any
-    signals: Any
-    usable: frozenset[Any]
-    begun: Any
-
-    def __init__(
-        self, repository: KeptRepository[K, Any], dependencies: SandboxDependencies, retention: timedelta
-    ) -> None:
+    def __init__(self, use_cases: KeptUseCases[K]) -> None:
+        repository = use_cases.repository
         super().__init__(f"the keeper of {repository.noun}s", repository.store, repository.clock)
         self.repository = repository
-        self.dependencies = dependencies
-        self.retention = retention
+        self.dependencies = use_cases.sandboxes
+        self.retention = use_cases.policy.retention
+        self._use_cases = use_cases
         self.actor = f"system:{repository.noun}s"
         self._accounts: frozenset[str] = frozenset()
         # When caps were last checked; None before the first check.
@@ -91,16 +85,15 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         """Removes it from the host. One that is gone already counts as success."""
         raise NotImplementedError
 
-    async def remove(self, record: K, signal: Any, reason: str) -> None:
-        raise NotImplementedError
-
-    def demanded(self, record: K, funds: Funds, now: datetime, reached: Reached | None) -> Any:
+    def demanded(self, record: K, funds: Funds, now: datetime, reached: Reached | None) -> Signal | None:
         """Returns the signal that time and money demand, if any."""
-        raise NotImplementedError
+        return demanded(record, funds, now=now, reached=reached)
 
     def moment_of(self, record: K) -> datetime:
         """Returns when time alone will demand something."""
-        return record.expires_at or FAR
+        is_locked = record.state in PAID and record.locked_at is not None
+        is_timed = record.state in USABLE and not is_locked
+        return record.expires_at or FAR if is_timed else FAR
 
     async def is_missing(self, host: B, id: str) -> bool:
         """Tells whether the content is missing although the host has something of this id. Raises if that
@@ -145,30 +138,35 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         """Stops charges at caps that were reached while the server was down, before anyone can ask for
         anything.
         """
-        usable = [one for one in await self.repository.living() if one.state in self.usable]
+        if not self.repository.is_charged:
+            return
+        usable = [one for one in await self.repository.living() if one.state in USABLE]
         now = self.clock.now()
         capped = await self.store.read(lambda conn: read_capped(conn, usable, now=now))
         for one in usable:
-            if one.id in capped.reached and one.state is not self.states.UNPAID:
-                await self._carry_out(one, self.signals.DRY, now, capped.reached[one.id])
+            if one.id in capped.reached and one.state is not State.UNPAID:
+                await self._carry_out(one, Signal.DRY, now, capped.reached[one.id])
 
     async def _settle(self, record: K, host: B, *, is_there: bool) -> None:
         """Finishes what was begun and records what is missing."""
-        if record.state is self.begun:
+        if record.state in BEGUN:
             # Its caller got no answer. With an older copy of the database it may be complete by now.
             if not self.dependencies.is_adopted:
                 await self.drop(host, record.id)
-            await self.move(record, self.signals.FAIL, "server_restarted")
-        elif record.state is self.states.DROPPING:
-            await self.remove(record, self.signals.DROP, record.reason)
-        elif record.state in self.usable:
+            await self.move(record, Signal.FAIL, "server_restarted")
+        elif record.state is State.DROPPING:
+            await self.remove(record, Signal.DROP, record.reason)
+        elif record.state in USABLE:
             if not is_there or await self.is_missing(host, record.id):
                 # Nobody knows when it went missing, so it is charged until it was last seen.
-                await self.move(
-                    record, self.signals.MISSED, "missing_on_host", at=self.dependencies.last_witnessed
-                )
+                await self.move(record, Signal.MISSED, "missing_on_host", at=self.dependencies.last_witnessed)
             else:
                 await self.mend(host, record)
+                if rate := await self.repository.rate_to_take_up(record):
+                    # It was kept while nothing was charged, and may never change again.
+                    await self.move(
+                        record, None, "charging_began", kind="priced", changes={"rate_msats": rate}
+                    )
 
     # The loop.
 
@@ -185,9 +183,12 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         living = await self.repository.living()
         self._accounts = frozenset(one.account for one in living)
         now, since = self.clock.now(), self._looked_at
-        usable = [one for one in living if one.state in self.usable]
+        usable = [one for one in living if one.state in USABLE]
 
         def read(conn: Connection) -> tuple[dict[str, Funds], Capped]:
+            if not self.repository.is_charged:
+                # An empty bucket harms nobody then, and what it harmed before is well again.
+                return read_funds(conn, self._accounts, Standing.ALIVE), Capped()
             return read_funds(conn, self._accounts), read_capped(conn, usable, now=now, since=since)
 
         funds_of, capped = await self.store.read(read)
@@ -203,34 +204,37 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         signal = self.demanded(record, funds, now, reached)
         if signal is not None:
             await self._carry_out(record, signal, now, reached)
-        elif record.state is self.states.DROPPING:
+        elif record.state is State.DROPPING:
             # The removal was begun and not finished, because the backend failed.
-            await self.remove(record, self.signals.DROP, record.reason)
+            await self.remove(record, Signal.DROP, record.reason)
         else:
             await self.tend(record)
 
-    async def _carry_out(self, record: K, signal: Any, now: datetime, reached: Reached | None) -> None:
+    async def _carry_out(self, record: K, signal: Signal, now: datetime, reached: Reached | None) -> None:
         until = now + self.retention
         data: dict[str, object] = {"dropped_at": until.isoformat()}
-        if signal is self.signals.DRY:
+        if signal is Signal.DRY:
             changes, reason, at = self.unpaid(record, until), "out_of_sats", None
             if reached is not None:
                 data |= {"cap": reached.cap, "limit_sats": reached.limit_sats}
                 reason, at = "spending_cap", reached.at
             await self.move(record, signal, reason, changes=changes, data=data, at=at)
-        elif signal is self.signals.PAID:
+        elif signal is Signal.PAID:
             await self.move(record, signal, "paid", changes=self.paid(record))
-        elif signal is self.signals.RETENTION_OVER and is_spared(record):
+        elif signal is Signal.RETENTION_OVER and is_spared(record):
             # Nobody paid and it is locked: an event says so, and it is kept once more for the same time.
             changes = {"expires_at": until, "reason": SPARED}
             await self.move(record, None, SPARED, kind="overdue", changes=changes, data=data)
         else:
             await self.remove(record, signal, signal.value)
 
+    async def remove(self, record: K, signal: Signal, reason: str) -> None:
+        await self._use_cases.remove(record, signal, actor=self.actor, reason=reason)
+
     async def move(
         self,
         record: K,
-        signal: Any,
+        signal: Signal | None,
         reason: str,
         *,
         kind: str = "",
@@ -239,7 +243,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         at: datetime | None = None,
     ) -> None:
         """Takes a step on behalf of this loop; `kind` is the event's kind if no signal implies it."""
-        step: Step[K, Any] = Step(
+        step: Step[K, Signal] = Step(
             signal=signal,
             actor=self.actor,
             reason=reason,
@@ -251,17 +255,51 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         await self.repository.move(record.id, step)
 
 
-def is_spared(record: Kept) -> bool:
+def demanded(
+    record: KeptRecord, funds: Funds, *, now: datetime, reached: Reached | None = None
+) -> Signal | None:
+    """Returns the step that time and money demand, or the cap that was reached. Pure.
+
+    A lock protects against time, and against lack of money only once.
+    """
+    is_due = record.expires_at is not None and record.expires_at <= now
+    if record.state not in USABLE:
+        return None
+    if funds.is_ending:
+        return Signal.DROP
+    by_money = demanded_by_money(record, funds.standing, reached)
+    if by_money is not None:
+        return by_money
+    if record.state is State.UNPAID:
+        return Signal.RETENTION_OVER if is_due else None
+    return Signal.EXPIRE if is_due and record.locked_at is None else None
+
+
+def demanded_by_money(
+    record: KeptRecord, standing: Standing, reached: Reached | None = None
+) -> Signal | None:
+    """Returns the signal that an empty or refilled bucket, or a reached cap, demands. Pure."""
+    if record.state in PAID and record.rate_msats and (standing is Standing.REAPED or reached is not None):
+        return Signal.DRY
+    if record.state is State.UNPAID and standing is Standing.ALIVE and reached is None:
+        return Signal.PAID
+    return None
+
+
+def is_spared(record: KeptRecord) -> bool:
     """Tells whether it is kept once more because it is locked, although nobody paid in time."""
     return record.locked_at is not None and record.reason != SPARED
 
 
-def read_funds(conn: Connection, accounts: Iterable[str]) -> dict[str, Funds]:
+def read_funds(
+    conn: Connection, accounts: Iterable[str], standing: Standing | None = None
+) -> dict[str, Funds]:
+    """Reads how accounts stand; `standing` is how all of them do, if that is known."""
     ending = select(delegated_keys.c.account).where(
         delegated_keys.c.account.in_(list(accounts)), delegated_keys.c.state.in_(_ENDING)
     )
     over = {row.account for row in conn.execute(ending)}
-    return {one: Funds(standing=_standing(conn, one), is_ending=one in over) for one in accounts}
+    return {one: Funds(standing=standing or _standing(conn, one), is_ending=one in over) for one in accounts}
 
 
 def _standing(conn: Connection, account: str) -> Standing:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandboxer.backends.guest import Guest
+from sandboxer.kernel.values import value_class
 
 
 class Trust(StrEnum):
@@ -40,7 +41,7 @@ class Wall(StrEnum):
     IO = "io"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Resources:
     vcpus: float
     memory_mb: int
@@ -48,7 +49,7 @@ class Resources:
     pids: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class VolumeMount:
     """A volume (see `Volumes`) as a sandbox sees it."""
 
@@ -58,7 +59,7 @@ class VolumeMount:
     is_read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Order:
     """Holds all a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
 
@@ -75,9 +76,11 @@ class Order:
     volumes: tuple[VolumeMount, ...] = ()
     # Made before anyone asked for it (see `Spares`).
     is_spare: bool = False
+    # Programs in it may make user and mount namespaces of their own, as builders of images do.
+    nests: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Handle:
     """Holds what the server keeps to find a sandbox again. `data` is the backend's own, JSON values only."""
 
@@ -95,7 +98,7 @@ class Presence(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Observation:
     presence: Presence
     # Why it is not running, when it should be: "host_rebooted", "exited", "oom_killed", "never_made", …
@@ -104,7 +107,7 @@ class Observation:
     last_seen_alive: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Usage:
     cpu_s: float
     memory_bytes: int
@@ -115,7 +118,7 @@ class Usage:
     processes_limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Lack:
     """Names something this host cannot do, why, and what to do about it."""
 
@@ -124,7 +127,7 @@ class Lack:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Fingerprint:
     """Describes what this host can do now (capabilities say what the backend could ever do)."""
 
@@ -134,7 +137,7 @@ class Fingerprint:
     lacks: Sequence[Lack] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Capacity:
     """Describes what a host may promise in all (overcommit included), what is promised, and its storage
     pool.
@@ -145,6 +148,8 @@ class Capacity:
     storage_kind: str
     storage_size_mb: int
     storage_used_mb: int
+    # What it may grow to now.
+    storage_most_mb: int
 
 
 class Backend(Protocol):
@@ -223,7 +228,7 @@ class Content(StrEnum):
     FILES_AND_MEMORY = "files_and_memory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KeptDisk:
     disk_id: str
     content: Content
@@ -231,7 +236,7 @@ class KeptDisk:
     at_most_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KeptSizes:
     # What it holds, shared with others or not.
     referenced_bytes: int
@@ -283,7 +288,7 @@ class CopiesAhead(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KeptLayers:
     """Says where a kept disk lies on this host, read-only: a layer over a tree.
 
@@ -322,7 +327,7 @@ class ShapesDisks(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class VolumeUsage:
     # What it holds; at most that, where it shares content with others.
     used_bytes: int

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
+
+from sandboxer.kernel.values import brief_value_class, value_class
 
 
 class EndReason(StrEnum):
@@ -26,13 +28,13 @@ class EndReason(StrEnum):
     KILLED = "killed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TerminalSize:
     cols: int
     rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Command:
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Stream(StrEnum):
     STDERR = "stderr"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Output:
     stream: Stream
     data: bytes
@@ -65,7 +67,7 @@ class Output:
     dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Exit:
     # The exit code, or 128 + signal.
     code: int
@@ -73,7 +75,7 @@ class Exit:
     reason: EndReason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ProcessInfo:
     process_id: str
     pid: int
@@ -131,6 +133,50 @@ class Process(Protocol):
         """Ends everything this command started, re-parented children included."""
 
 
+class PassedOnProcess:
+    """Passes every call on to another process; whoever adds something to a process derives from it."""
+
+    def __init__(self, process: Process) -> None:
+        self._inner = process
+
+    @property
+    def process_id(self) -> str:
+        return self._inner.process_id
+
+    @property
+    def pid(self) -> int:
+        return self._inner.pid
+
+    @property
+    def stdin_bytes(self) -> int | None:
+        return self._inner.stdin_bytes
+
+    async def __aenter__(self) -> Process:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._inner.__aexit__(*exc)
+
+    def output(self) -> AsyncIterator[Output | Exit]:
+        return self._inner.output()
+
+    async def write_stdin(self, data: bytes) -> None:
+        await self._inner.write_stdin(data)
+
+    async def close_stdin(self) -> None:
+        await self._inner.close_stdin()
+
+    async def resize(self, size: TerminalSize) -> None:
+        await self._inner.resize(size)
+
+    async def signal(self, number: int) -> None:
+        await self._inner.signal(number)
+
+    async def kill(self) -> None:
+        await self._inner.kill()
+
+
 class FileKind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
@@ -138,7 +184,7 @@ class FileKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FileInfo:
     # Absolute path. Bytes that are not UTF-8 appear as surrogate escapes (`os.fsdecode`).
     path: str
@@ -151,7 +197,7 @@ class FileInfo:
     link_target: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ListingPage:
     files: Sequence[FileInfo]
     # Where the next page begins: give it as `after`. None: this was the last one.
@@ -167,7 +213,7 @@ class FileChange(StrEnum):
     OVERFLOW = "overflow"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FileEvent:
     path: str
     change: FileChange
@@ -208,6 +254,11 @@ class Files(Protocol):
         """Yields changes from now on. The first item arrives only after the watch is in place."""
 
 
+async def whole(data: bytes) -> AsyncIterator[bytes]:
+    """Yields the content of a small file in one piece, as `Files.write` takes it."""
+    yield data
+
+
 @runtime_checkable
 class PlacesWatches(Protocol):
     """Files that can say when a watch is in place."""
@@ -228,7 +279,7 @@ class Connection(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class HandedOver:
     """Holds a connection's bare socket, non-blocking, which the holder has to close."""
 

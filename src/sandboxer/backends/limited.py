@@ -9,27 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from sandboxer.backends.guest import (
     Command,
-    Connection,
     FileEvent,
     FileInfo,
     Files,
     Guest,
-    ListingPage,
-    Output,
+    PassedOnProcess,
     Process,
-    ProcessInfo,
-    TerminalSize,
 )
-from sandboxer.backends.guest import Exit as ProcessExit
 from sandboxer.kernel.errors import BackendLost, host_exhausted
+from sandboxer.kernel.values import value_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CallLimits:
     # A question and its answer: list, look, signal, forget, attach, start.
     ask_s: float = 30.0
@@ -42,6 +37,7 @@ class CallLimits:
 
 
 LIMITS = CallLimits()
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 @asynccontextmanager
@@ -62,113 +58,47 @@ async def within(seconds: float, what: str) -> AsyncIterator[asyncio.Timeout]:
         raise
 
 
-class LimitedGuest:
-    def __init__(self, guest: Guest, limits: CallLimits) -> None:
-        self._guest = guest
-        self._limits = limits
+def _asked(name: str, limit: str, what: str = "") -> Callable[..., Any]:
+    """Returns a method that passes a call on to the `_inner` one of that name, with one of the limits."""
 
-    @property
-    def files(self) -> Files:
-        inner = self._guest.files
-        return _kind(LimitedFiles, type(inner), ("watching",))(inner, self._limits)  # type: ignore[no-any-return]
+    async def ask(self: Any, *given: Any, **more: Any) -> Any:
+        async with within(getattr(self._limits, limit), what or name):
+            return await getattr(self._inner, name)(*given, **more)
 
-    async def run(self, command: Command, *, process_id: str | None = None) -> Process:
-        async with within(self._limits.ask_s, "run"):
-            return LimitedProcess(await self._guest.run(command, process_id=process_id), self._limits)
-
-    async def attach(self, process_id: str) -> Process:
-        async with within(self._limits.ask_s, "attach"):
-            return LimitedProcess(await self._guest.attach(process_id), self._limits)
-
-    async def feed(
-        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
-    ) -> None:
-        # As long as the process takes to read it: only the caller's patience ends that.
-        await self._guest.feed(process_id, data, close=close, offset=offset)
-
-    async def processes(self) -> Sequence[ProcessInfo]:
-        async with within(self._limits.ask_s, "processes"):
-            return await self._guest.processes()
-
-    async def forget(self, process_id: str) -> None:
-        async with within(self._limits.ask_s, "forget"):
-            await self._guest.forget(process_id)
-
-    async def connect(self, port: int) -> Connection:
-        async with within(self._limits.connect_s, "connect"):
-            return await self._guest.connect(port)
-
-    async def ping(self) -> None:
-        async with within(self._limits.ask_s, "ping"):
-            await self._guest.ping()
+    return ask
 
 
-class LimitedProcess:
+def _limited(method: M, limit: str, what: str = "") -> M:
+    """Does the same for a method of a protocol, and has its type."""
+    return cast(M, _asked(method.__name__, limit, what))
+
+
+class LimitedProcess(PassedOnProcess):
     def __init__(self, process: Process, limits: CallLimits) -> None:
-        self._process = process
+        super().__init__(process)
         self._limits = limits
 
-    @property
-    def process_id(self) -> str:
-        return self._process.process_id
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def stdin_bytes(self) -> int | None:
-        return self._process.stdin_bytes
-
-    async def __aenter__(self) -> Process:
-        await self._process.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._process.__aexit__(*exc)
-
-    def output(self) -> AsyncIterator[Output | ProcessExit]:
-        return self._process.output()
-
-    async def write_stdin(self, data: bytes) -> None:
-        await self._process.write_stdin(data)
-
-    async def close_stdin(self) -> None:
-        await self._process.close_stdin()
-
-    async def resize(self, size: TerminalSize) -> None:
-        async with within(self._limits.ask_s, "resize"):
-            await self._process.resize(size)
-
-    async def signal(self, number: int) -> None:
-        async with within(self._limits.ask_s, "signal"):
-            await self._process.signal(number)
-
-    async def kill(self) -> None:
-        async with within(self._limits.ask_s, "kill"):
-            await self._process.kill()
+    resize = _limited(PassedOnProcess.resize, "ask_s")
+    signal = _limited(PassedOnProcess.signal, "ask_s")
+    kill = _limited(PassedOnProcess.kill, "ask_s")
 
 
 class LimitedFiles:
     def __init__(self, files: Files, limits: CallLimits) -> None:
-        self._files = files
+        self._inner = files
         self._limits = limits
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        async with within(self._limits.ask_s, "stat"):
-            return await self._files.stat(path, follow=follow)
+    stat = _limited(Files.stat, "ask_s")
+    list_page = _limited(Files.list_page, "piece_s", "list")
+    mkdir = _limited(Files.mkdir, "ask_s")
+    move = _limited(Files.move, "tree_s")
+    remove = _limited(Files.remove, "tree_s")
 
     def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
-        return _pieces(self._files.list(path, depth=depth), self._limits.piece_s, "list")
-
-    async def list_page(
-        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
-    ) -> ListingPage:
-        async with within(self._limits.piece_s, "list"):
-            return await self._files.list_page(path, depth=depth, after=after, limit=limit)
+        return _pieces(self._inner.list(path, depth=depth), self._limits.piece_s, "list")
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        return _pieces(self._files.read(path, offset=offset, length=length), self._limits.piece_s, "read")
+        return _pieces(self._inner.read(path, offset=offset, length=length), self._limits.piece_s, "read")
 
     async def write(
         self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
@@ -185,22 +115,40 @@ class LimitedFiles:
                     limit.reschedule(None)
                 limit.reschedule(loop.time() + self._limits.tree_s)
 
-            return await self._files.write(path, given(), mode=mode, parents=parents)
-
-    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        async with within(self._limits.ask_s, "mkdir"):
-            await self._files.mkdir(path, mode=mode, parents=parents)
-
-    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        async with within(self._limits.tree_s, "move"):
-            await self._files.move(source, target, overwrite=overwrite)
-
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
-        async with within(self._limits.tree_s, "remove"):
-            await self._files.remove(path, recursive=recursive)
+            return await self._inner.write(path, given(), mode=mode, parents=parents)
 
     def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
-        return self._files.watch(path, recursive=recursive)
+        return self._inner.watch(path, recursive=recursive)
+
+
+class LimitedGuest:
+    def __init__(self, guest: Guest, limits: CallLimits) -> None:
+        self._inner = guest
+        self._limits = limits
+
+    processes = _limited(Guest.processes, "ask_s")
+    forget = _limited(Guest.forget, "ask_s")
+    connect = _limited(Guest.connect, "connect_s")
+    ping = _limited(Guest.ping, "ask_s")
+
+    @property
+    def files(self) -> Files:
+        inner = self._inner.files
+        return _kind(LimitedFiles, type(inner), ("watching",))(inner, self._limits)  # type: ignore[no-any-return]
+
+    async def run(self, command: Command, *, process_id: str | None = None) -> Process:
+        async with within(self._limits.ask_s, "run"):
+            return LimitedProcess(await self._inner.run(command, process_id=process_id), self._limits)
+
+    async def attach(self, process_id: str) -> Process:
+        async with within(self._limits.ask_s, "attach"):
+            return LimitedProcess(await self._inner.attach(process_id), self._limits)
+
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        # As long as the process takes to read it: only the caller's patience ends that.
+        await self._inner.feed(process_id, data, close=close, offset=offset)
 
 
 def limited(guest: Guest, limits: CallLimits | None = None) -> Guest:
@@ -219,18 +167,9 @@ def _kind(plain: type, inner: type, optional: Sequence[str]) -> Any:
     """
     known = _kinds.get((plain, inner))
     if known is None:
-        had = {name: _asked(name) for name in optional if hasattr(inner, name)}
+        had = {name: _asked(name, "connect_s") for name in optional if hasattr(inner, name)}
         known = _kinds[plain, inner] = type(plain.__name__, (plain,), had)
     return known
-
-
-def _asked(name: str) -> Callable[..., Any]:
-    async def ask(self: Any, *given: Any, **more: Any) -> Any:
-        inner = self._guest if isinstance(self, LimitedGuest) else self._files
-        async with within(self._limits.connect_s, name):
-            return await getattr(inner, name)(*given, **more)
-
-    return ask
 
 
 async def _pieces(source: AsyncIterator[Any], seconds: float, what: str) -> AsyncIterator[Any]:

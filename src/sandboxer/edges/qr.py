@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
 
 if TYPE_CHECKING:
     import segno

@@ -15,14 +15,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 
 from sandboxer.identity.keys import Caller, Key, Keys
 from sandboxer.identity.nonces import WINDOW_S, NonceRepository
 from sandboxer.kernel.errors import TooLarge, Unauthenticated, Unavailable
+from sandboxer.kernel.values import value_class
 
 # A v1 signature covers the raw body, which therefore has to be held in memory.
 MAX_V1_BODY = 1024 * 1024
@@ -45,7 +46,7 @@ EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Verdict:
     """Names the caller, and what the body must still prove before it may take effect."""
 
@@ -74,7 +75,7 @@ class Verdict:
         check.finish()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PendingV1:
     key: Key | None = field(repr=False)
     timestamp: str
@@ -88,10 +89,11 @@ class PendingV1:
     def verify(self, body: bytes) -> None:
         if len(body) > MAX_V1_BODY:
             raise TooLarge(what="a body signed with v1", limit=f"{MAX_V1_BODY} bytes")
-        parts = (self.timestamp, self.method, self.path_with_query, body)
-        canonical = canonical_paper(*parts) if self.is_paper else canonical_v1(*parts)
-        form = _PAPER_FORM if self.is_paper else _V1_FORM
-        _refuse_unfit(_check_signature(self.key, canonical, self.signature, form), self.now)
+        canonical, form = (canonical_paper, _PAPER_FORM) if self.is_paper else (canonical_v1, _V1_FORM)
+        canonicals = [
+            canonical(self.timestamp, self.method, path, body) for path in spellings(self.path_with_query)
+        ]
+        _refuse_unfit(_check_signature(self.key, canonicals, self.signature, form), self.now)
 
 
 class BodyCheck:
@@ -156,9 +158,11 @@ class Authenticator:
         sha256 = _required(head, b"x-content-sha256", _ANY_HEX_SHA256, "64 hex digits", "missing")
         self._nonces.refuse_forgotten(timestamp, now)
         key = await self._keys.lookup(public_key)
-        canonical = canonical_v2(str(timestamp), nonce, method, path_with_query, sha256)
         form = "v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}"
-        known = _check_signature(key, canonical, signature, form)
+        canonicals = [
+            canonical_v2(str(timestamp), nonce, method, path, sha256) for path in spellings(path_with_query)
+        ]
+        known = _check_signature(key, canonicals, signature, form)
         _refuse_unfit(known, now)
         self._nonces.use(public_key, nonce, timestamp, now)
         return Verdict(caller=known.caller, content_sha256=sha256.lower())
@@ -168,7 +172,7 @@ class Authenticator:
         made = pending(key=key)
         if key is None:
             # Refused here, not after the body: a stranger must not make us hold a megabyte.
-            _check_signature(None, b"", made.signature, "")
+            _check_signature(None, [b""], made.signature, "")
         assert key is not None
         if not key.caller.accepts_v1:
             raise _refusal(
@@ -257,9 +261,9 @@ def _required(
     return value.decode("ascii")
 
 
-def _check_signature(key: Key | None, canonical: bytes, signature: str, form: str) -> Key:
-    expected = sign(_NOBODY if key is None else key.secret, canonical)
-    is_right = matches(expected, signature)
+def _check_signature(key: Key | None, canonicals: Sequence[bytes], signature: str, form: str) -> Key:
+    secret = _NOBODY if key is None else key.secret
+    is_right = any(matches(sign(secret, canonical), signature) for canonical in canonicals)
     if key is None:
         raise _refusal(
             "unknown_key",
@@ -298,6 +302,14 @@ def unsigned() -> Unauthenticated:
 
 def _refusal(reason: str, why: str, hint: str) -> Unauthenticated:
     return Unauthenticated(why=why, reason=reason, hint=hint)
+
+
+def spellings(path_with_query: str) -> Sequence[str]:
+    """Returns what a caller may have signed: with an empty query, the path with or without its question
+    mark. Servers and proxies drop a bare one, clients keep it; both are the same request.
+    """
+    path, _, query = path_with_query.partition("?")
+    return (path_with_query,) if query else (path, path + "?")
 
 
 def canonical_v2(timestamp: str, nonce: str, method: str, path_with_query: str, content_sha256: str) -> bytes:

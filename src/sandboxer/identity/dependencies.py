@@ -1,14 +1,17 @@
-"""Opens the parts of wallet identity together: they share a clock, a table of challenges and a domain."""
+"""Opens the parts of identity. Wallet identity is opened together: its parts share a clock, a table of
+challenges and a domain. The owner's key is made before the server answers anything: whoever can read
+`owner.json` owns the platform.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from sandboxer.identity.genesis.gate import GenesisGate, Terms
-from sandboxer.identity.genesis.registry import LEVEL_NEEDED, Registry
-from sandboxer.identity.keys import Keys
-from sandboxer.identity.seal import Seal
+from sandboxer.identity.genesis.gate import LEVEL_NEEDED, GenesisGate, Registry, Terms
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys, NewKey, generate, is_public_key, is_secret_key
+from sandboxer.identity.seal import Seal, replace_private_file
 from sandboxer.identity.second_proof import SecondProofs
 from sandboxer.identity.sessions.challenges import LIFETIME, Challenges, SealedNonces
 from sandboxer.identity.sessions.sessions import WalletSessions
@@ -16,10 +19,12 @@ from sandboxer.identity.sessions.tokens import load_token_keys
 from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Broken
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WalletIdentity:
     challenges: Challenges
     wallets: Wallets
@@ -72,4 +77,56 @@ async def open_wallet_identity(
         gate=None
         if registry is None
         else GenesisGate(registry, challenges, clock, terms, level_needed=genesis_level),
+    )
+
+
+async def ensure_owner(keys: Keys, path: Path, *, url: str) -> str:
+    """Makes file and database agree on the owner's key; returns its public half. Safe to repeat after a
+    crash.
+
+    The file wins if it names a key the database lacks (the database is new), the database if the file is
+    gone. The owner's key takes v1 signatures too, so that existing clients work on the first day.
+    """
+    owner = _read_owner(path)
+    if owner is None:
+        known = await keys.owner()
+        if known is None:
+            owner = generate(OWNER_ACCOUNT, "owner", accepts_v1=True)
+        else:
+            owner = _owner(known.public_key, known.secret.decode())
+    # Database first: a file must never promise a key that nobody knows.
+    await keys.adopt_owner(owner)
+    found = await keys.find(owner.public_key)
+    if found is None or found.secret != owner.secret_key.encode() or not found.caller.is_owner:
+        raise Broken(why=f"{path.name} names a key that the database knows otherwise; move the file away")
+    content = {"public_key": owner.public_key, "secret_key": owner.secret_key, "url": url}
+    text = json.dumps(content, indent=2) + "\n"
+    if not path.exists() or path.read_text("utf-8") != text:
+        replace_private_file(path, text)
+    # Someone may have copied it about with another mode.
+    path.chmod(0o600)
+    return owner.public_key
+
+
+def _read_owner(path: Path) -> NewKey | None:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(text)
+        public_key, secret_key = content["public_key"], content["secret_key"]
+        if not (is_public_key(public_key) and is_secret_key(secret_key)):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        # `from None`: the parser's message would carry parts of the file into a log.
+        raise Broken(
+            why=f"{path.name} is not an owner's file; move it away to have it written anew"
+        ) from None
+    return _owner(public_key, secret_key)
+
+
+def _owner(public_key: str, secret_key: str) -> NewKey:
+    return NewKey(
+        public_key=public_key, secret_key=secret_key, account=OWNER_ACCOUNT, name="owner", accepts_v1=True
     )

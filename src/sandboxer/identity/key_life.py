@@ -11,16 +11,18 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
 
 from sandboxer.identity.authenticate import matches
+from sandboxer.identity.keys import PREFIX as BEARER_PREFIX
 from sandboxer.identity.keys import Also, Keys, NewKey, generate, keys, random_secret, secret_hash
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
 from sandboxer.store.workers import announce
@@ -28,7 +30,7 @@ from sandboxer.store.workers import announce
 REVEAL_FOR = timedelta(minutes=15)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Claim:
     """Lets whoever pays fetch a secret later. Hand out `token`; keep only `hash`."""
 
@@ -39,7 +41,7 @@ class Claim:
         return secret_hash(self.token.encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Tier:
     """Says what an account has paid for."""
 
@@ -53,7 +55,7 @@ T = TypeVar("T")
 TierOf = Callable[[str], Awaitable[Tier | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KeyReport:
     """Holds what anyone who knows a public key may learn: not its account, nor why it was suspended."""
 
@@ -195,6 +197,37 @@ class KeyLife:
 
         await self._apply(change, public_key, also)
 
+    async def issue_bearer(
+        self, public_key: str, *, account: str | None, actor: str, also: Also | None = None
+    ) -> str:
+        """Makes the bearer token of a key; an older one ends at once. `account` None means the operator
+        asks.
+        """
+        token = random_secret(BEARER_PREFIX)
+        await self._set_bearer(public_key, token, account=account, actor=actor, also=also)
+        return token
+
+    async def end_bearer(
+        self, public_key: str, *, account: str | None, actor: str, also: Also | None = None
+    ) -> None:
+        """Ends the bearer token of a key. None there is success."""
+        await self._set_bearer(public_key, None, account=account, actor=actor, also=also)
+
+    async def _set_bearer(
+        self, public_key: str, token: str | None, *, account: str | None, actor: str, also: Also | None
+    ) -> None:
+        now = self._clock.now()
+        digest, word = (None, "ended") if token is None else (secret_hash(token.encode()), "issued")
+
+        def change(conn: Connection) -> None:
+            row = _live(conn, public_key)
+            if account is not None and row.account != account:
+                raise _unknown(public_key)
+            _change(conn, public_key, bearer_hash=digest)
+            _tell(conn, row, f"key.bearer_{word}", actor=actor, now=now)
+
+        await self._apply(change, public_key, also)
+
     async def validate(self, public_key: str, *, tier_of: TierOf | None = None) -> KeyReport:
         """Says whether this key would be accepted, and with which limits. Unknown and revoked look the
         same.
@@ -235,7 +268,8 @@ class KeyLife:
             row = pick(conn)
             _refuse_owner(row, "regenerated here: owner.json holds its secret")
             columns = self._keys.sealed(public_key, secret_key)
-            _change(conn, public_key, **columns, rotated_at=now, revealed_at=now)
+            # Whoever replaces a secret that leaked means everything that stands for this key.
+            _change(conn, public_key, **columns, rotated_at=now, revealed_at=now, bearer_hash=None)
             _tell(conn, row, "key.regenerated", actor=actor, now=now)
             return _new_key(row, secret_key)
 

@@ -1,4 +1,11 @@
-"""Makes, finds, lists and revokes the keys that sign requests. Secrets are stored sealed and shown once."""
+"""Makes, finds, lists and revokes the keys that sign requests. Secrets are stored sealed and shown once.
+
+Bearer tokens: a secret of its own that stands for a key in one header, so that curl works in one line.
+
+A token is shown once and stored as a hash. It is never the secret that signs: whoever reads it on its way
+cannot sign. It is accepted only where nobody on the way can read it, on this host or behind TLS, and it ends
+with its key, with the key's secret, or when it is replaced or ended.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,10 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import field, replace
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Any, Literal
 
 from sqlalchemy import (
@@ -27,10 +35,12 @@ from sqlalchemy import (
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock, SystemClock
-from sandboxer.kernel.errors import Broken, Conflict, NotFound
+from sandboxer.kernel.errors import Broken, Conflict, Unauthenticated, or_not_found
+from sandboxer.kernel.values import value_class
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata, nullable, required
+from sandboxer.store.rows import from_row
 
 OWNER_ACCOUNT = "owner"
 Reason = Literal["revoked", "suspended", "expired"]
@@ -45,28 +55,28 @@ keys = Table(
     "keys",
     metadata,
     Column("public_key", Text, primary_key=True),
-    Column("account", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    *required(Text, "account", "name"),
     Column("sealed_secret", LargeBinary, nullable=False),
-    Column("is_owner", Boolean, nullable=False),
-    Column("accepts_v1", Boolean, nullable=False),
+    *required(Boolean, "is_owner", "accepts_v1"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime, nullable=True),
     # SHA-256 of the secret, so that a sealed secret that opens to something else is noticed.
     Column("secret_hash", Text, nullable=True),
-    Column("expires_at", UtcDateTime, nullable=True),
-    Column("suspended_at", UtcDateTime, nullable=True),
+    *nullable(UtcDateTime, "expires_at", "suspended_at"),
     Column("suspended_why", Text, nullable=True),
     Column("rotated_at", UtcDateTime, nullable=True),
     # Who may fetch the secret of a key made in his absence: SHA-256 of what he was given beforehand.
     Column("claim_hash", Text, nullable=True),
     # When the secret was handed over; it is never handed over again.
     Column("revealed_at", UtcDateTime, nullable=True),
+    # SHA-256 of the token that stands for this key in one header (`BearerTokens`).
+    Column("bearer_hash", Text, nullable=True),
     Index(None, "account"),
+    Index(None, "bearer_hash"),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Caller:
     """Names who a request comes from, for the packages above."""
 
@@ -76,9 +86,12 @@ class Caller:
     accepts_v1: bool = False
     # Which of the key's secrets signed; None is the first one. Says nothing about who the caller is.
     rotated_at: datetime | None = field(default=None, compare=False)
+    # The hash of the key's bearer token, if it has one; says nothing about who the caller is either.
+    bearer_hash: str | None = field(default=None, compare=False, repr=False)
+    came_by_bearer: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Key:
     caller: Caller
     name: str
@@ -104,7 +117,7 @@ class Key:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class NewKey:
     """Carries a new key with its secret, which is shown once. No other value carries a secret outwards."""
 
@@ -202,9 +215,11 @@ class Keys:
         now = self._clock.now()
 
         def revoke(conn: Connection) -> None:
-            row = conn.execute(select(keys).where(keys.c.public_key == public_key)).one_or_none()
-            if row is None:
-                raise NotFound(what="key", id=public_key)
+            row = or_not_found(
+                conn.execute(select(keys).where(keys.c.public_key == public_key)).one_or_none(),
+                what="key",
+                id=public_key,
+            )
             if row.is_owner and conn.execute(_NEWEST_OWNER).scalar() == public_key:
                 raise Conflict(why="the owner's key cannot be revoked: nobody could make another")
             if row.revoked_at is not None:
@@ -300,22 +315,7 @@ class Keys:
         return secret
 
     def _key(self, row: Row[Any]) -> Key:
-        return Key(
-            caller=Caller(
-                public_key=row.public_key,
-                account=row.account,
-                is_owner=row.is_owner,
-                accepts_v1=row.accepts_v1,
-                rotated_at=row.rotated_at,
-            ),
-            name=row.name,
-            created_at=row.created_at,
-            revoked_at=row.revoked_at,
-            expires_at=row.expires_at,
-            suspended_at=row.suspended_at,
-            suspended_why=row.suspended_why,
-            secret=self.opened(row),
-        )
+        return from_row(Key, row, caller=from_row(Caller, row), secret=self.opened(row))
 
     def _remember(self, key: Key, *, until: datetime) -> None:
         self._cache[key.public_key] = (key, until)
@@ -333,8 +333,8 @@ def generate(account: str, name: str, *, accepts_v1: bool) -> NewKey:
     )
 
 
-def random_secret() -> str:
-    return "sbx-sk-" + _random(52)
+def random_secret(prefix: str = "sbx-sk-") -> str:
+    return prefix + _random(52)
 
 
 def secret_hash(secret: bytes) -> str:
@@ -344,3 +344,78 @@ def secret_hash(secret: bytes) -> str:
 
 def _random(characters: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(characters))
+
+
+PREFIX = "sk_"
+_TOKEN = re.compile(r"sk_[0-9a-hjkmnp-tv-z]{52}")
+# The same inside a header line; programs have tokens of their own that begin with `sk_`.
+_IN_A_LINE = re.compile(rb"(?<![0-9A-Za-z_])sk_[0-9a-hjkmnp-tv-z]{52}(?![0-9A-Za-z_])")
+_REMEMBERED = 10_000
+
+
+class BearerTokens:
+    """Finds who a token stands for, usually without the database."""
+
+    def __init__(self, keys: Keys, store: Store) -> None:
+        self._keys = keys
+        self._store = store
+        # Public keys by the hash of their token. A stale one does no harm: the key itself is asked.
+        self._owners: OrderedDict[str, str] = OrderedDict()
+
+    async def authenticate(self, token: str) -> Caller:
+        """Raises Unauthenticated."""
+        if _TOKEN.fullmatch(token):
+            digest = secret_hash(token.encode())
+            public_key = self._owners.get(digest) or await self._find(digest)
+            key = None if public_key is None else await self._keys.find(public_key)
+            if key is not None and key.caller.bearer_hash == digest:
+                return replace(key.caller, came_by_bearer=True)
+        raise Unauthenticated(
+            why="this bearer token is unknown, or it has ended",
+            reason="bad_bearer",
+            hint="Make another one: POST /v1/keys/{public_key}/bearer.",
+        )
+
+    async def _find(self, digest: str) -> str | None:
+        query = select(keys.c.public_key).where(keys.c.bearer_hash == digest)
+        found = await self._store.read(lambda conn: conn.execute(query).scalar_one_or_none())
+        if found is not None:
+            self._owners[digest] = found
+            while len(self._owners) > _REMEMBERED:
+                self._owners.popitem(last=False)
+        return found
+
+
+def holds_token(line: bytes) -> bool:
+    """Says whether a header line has the form of a token in it: whoever reads it can act as its key."""
+    return _IN_A_LINE.search(line) is not None
+
+
+def demand_privacy(
+    scheme: str, peer: str | None, headers: Collection[tuple[bytes, bytes]], *, is_trusted_proxy: bool
+) -> None:
+    """Refuses a token that others could have read on its way. Raises Unauthenticated.
+
+    A proxy's word that its client came by TLS counts only if the operator trusts that proxy. A request from
+    this host counts only if no proxy carried it: its own client may be anywhere.
+    """
+    protocols = [value for name, value in headers if name == b"x-forwarded-proto"]
+    is_forwarded = protocols or any(name in (b"x-forwarded-for", b"forwarded") for name, _ in headers)
+    if scheme in ("https", "wss") or (peer is None and not is_forwarded):
+        return
+    if is_forwarded and is_trusted_proxy and protocols == [b"https"]:
+        return
+    if peer is not None and not is_forwarded and _is_loopback(peer):
+        return
+    raise Unauthenticated(
+        why="a bearer token came over a connection that others can read",
+        reason="bearer_in_the_open",
+        hint="Use https://, or sign the request. If a token was sent in the open, replace it.",
+    )
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        return ip_address(peer).is_loopback
+    except ValueError:
+        return False

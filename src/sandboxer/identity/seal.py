@@ -101,13 +101,7 @@ class Seal:
 def open_seal(path: Path) -> Seal:
     """Opens the seal of a key file, which is made (0600, random) if there is none."""
     try:
-        text = path.read_text("ascii")
-    except FileNotFoundError:
-        text = secrets.token_bytes(_KEY_BYTES).hex() + "\n"
-        if not create_private_file(path, text):
-            text = path.read_text("ascii")
-    try:
-        return Seal(bytes.fromhex(text.strip()))
+        return Seal(open_key_file(path))
     except ValueError:
         raise Broken(why=f"{path.name} does not hold {_KEY_BYTES} bytes in hex") from None
 
@@ -134,3 +128,14 @@ async def open_master_key(store: Store, path: Path) -> Seal:
 def _known(conn: Connection) -> str | None:
     found: str | None = conn.execute(select(server_claim.c.key_check)).scalar()
     return found
+
+
+def open_key_file(path: Path) -> bytes:
+    """Reads a key in hex, or makes it, random and for its owner only. Raises ValueError if it is no hex."""
+    try:
+        text = path.read_text("ascii")
+    except FileNotFoundError:
+        text = secrets.token_bytes(_KEY_BYTES).hex() + "\n"
+        if not create_private_file(path, text):
+            text = path.read_text("ascii")
+    return bytes.fromhex(text.strip())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, NoReturn
 
 from sandboxer.identity.authenticate import matches, sign
@@ -20,13 +20,14 @@ from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.signatures.wallets import verify_message, wallet_of
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SecondProofNeeded, Unauthenticated
+from sandboxer.kernel.values import value_class
 
 Factor = Literal["api_key", "wallet"]
 _HEADERS = {b"x-sudo-challenge": "challenge", b"x-sudo-by": "by", b"x-sudo-otp": "proof"}
 _WORDS: dict[Factor, str] = {"api_key": "an API key", "wallet": "a wallet"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SecondProof:
     """Holds the answer to a challenge."""
 
@@ -36,7 +37,7 @@ class SecondProof:
     proof: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Bound:
     """Names what a challenge allows, once: one action on one resource."""
 
@@ -91,15 +92,14 @@ def factor_needed(used: Factor, available: frozenset[Factor]) -> Factor:
     return other if other in available else used
 
 
+@dataclass(eq=False, repr=False)
 class SecondProofs:
-    def __init__(
-        self, challenges: Challenges, keys: Keys, wallets: Wallets, clock: Clock, *, domain: str
-    ) -> None:
-        self._challenges = challenges
-        self._keys = keys
-        self._wallets = wallets
-        self._clock = clock
-        self._domain = domain
+    challenges: Challenges
+    keys: Keys
+    wallets: Wallets
+    clock: Clock
+    _: KW_ONLY
+    domain: str
 
     async def require(
         self,
@@ -126,13 +126,13 @@ class SecondProofs:
         bound = Bound(action=action, resource=resource, factor=factor)
         if proof is None:
             await self._demand(caller, bound)
-        challenge = await self._challenges.take("second-proof", proof.challenge)
+        challenge = await self.challenges.take("second-proof", proof.challenge)
         if challenge.account != caller.account or challenge.bound_to != bound.text():
             raise _refused("bad_nonce", "this challenge was handed out for something else")
         await self._check(challenge, factor, proof)
 
     async def _demand(self, caller: Caller, bound: Bound) -> NoReturn:
-        made = await self._challenges.issue("second-proof", account=caller.account, bound_to=bound.text())
+        made = await self.challenges.issue("second-proof", account=caller.account, bound_to=bound.text())
         how = (
             "hex HMAC-SHA256 of `message` with the secret of an API key of the account"
             if bound.factor == "api_key"
@@ -142,7 +142,7 @@ class SecondProofs:
             why=f"{bound.action} of {bound.resource} must be confirmed by {_WORDS[bound.factor]}",
             reason="second_proof_needed",
             challenge=made.nonce,
-            message=proof_message(made, self._domain),
+            message=proof_message(made, self.domain),
             factor=bound.factor,
             expires_at=made.expires_at.isoformat(),
             hint=f"Repeat the request with X-Sudo-Challenge: the challenge, X-Sudo-By: your public key or"
@@ -150,21 +150,21 @@ class SecondProofs:
         )
 
     async def _check(self, challenge: Challenge, factor: Factor, proof: SecondProof) -> None:
-        message = proof_message(challenge, self._domain)
+        message = proof_message(challenge, self.domain)
         if factor == "api_key":
             await self._check_key(challenge.account, message, proof)
         else:
             await self._check_wallet(challenge.account, message, proof)
 
     async def _check_key(self, account: str, message: str, proof: SecondProof) -> None:
-        key = await self._keys.find(proof.by)
+        key = await self.keys.find(proof.by)
         expected = sign(b"\x00" if key is None else key.secret, message.encode())
         if not matches(expected, proof.proof) or key is None or key.caller.account != account:
             raise _refused("bad_signature", "no API key of this account signed the challenge")
 
     async def _check_wallet(self, account: str, message: str, proof: SecondProof) -> None:
         wallet = wallet_of(proof.by)
-        known = await self._wallets.find(wallet.caip10)
+        known = await self.wallets.find(wallet.caip10)
         if known is None or known.account != account or known.revoked_at is not None:
             raise _refused("bad_signature", "no wallet of this account signed the challenge")
         verify_message(wallet, message, proof.proof)
@@ -176,11 +176,11 @@ class SecondProofs:
             raise one_factor(available)
 
     async def factors(self, account: str) -> frozenset[Factor]:
-        now = self._clock.now()
+        now = self.clock.now()
         found: set[Factor] = set()
-        if any(key.why_not(now) is None for key in await self._keys.list(account)):
+        if any(key.why_not(now) is None for key in await self.keys.list(account)):
             found.add("api_key")
-        if any(wallet.revoked_at is None for wallet in await self._wallets.of_account(account)):
+        if any(wallet.revoked_at is None for wallet in await self.wallets.of_account(account)):
             found.add("wallet")
         return frozenset(found)
 
@@ -190,11 +190,7 @@ def one_factor(available: frozenset[Factor]) -> Conflict:
     if "wallet" in available:
         why, hint = "only wallets", "Make an API key for this account first: POST /v1/keys."
     else:
-        why = "only API keys"
-        hint = (
-            "Link a wallet to this account first: POST /v1/auth/wallets/challenge, sign its `message` with"
-            " the wallet, POST /v1/auth/wallets (`sandboxer wallets link`)."
-        )
+        why, hint = "only API keys", "Link a wallet to this account first: POST /v1/auth/wallets."
     return Conflict(
         why=f"this needs two kinds of proof, and this account has {why}", reason="one_factor", hint=hint
     )

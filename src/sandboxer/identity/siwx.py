@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.challenges import Challenges, SealedNonces
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
-from sandboxer.identity.signatures.evm import checksummed
-from sandboxer.identity.signatures.wallets import Wallet, verify_message, wallet_of
+from sandboxer.identity.signatures.wallets import Wallet, checksummed, verify_message, wallet_of
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Unauthenticated
+from sandboxer.kernel.values import value_class
 
 _CHAINS = {"eip155": "Ethereum", "stacks": "Stacks", "bip122": "Bitcoin"}
 _NAMESPACES = {name: namespace for namespace, name in _CHAINS.items()}
@@ -38,7 +38,7 @@ _HOW = "Take the fields of GET /v1/auth/siwx unchanged, put in your address, and
 _OPTIONAL = ("Expiration Time", "Not Before", "Request ID")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SiwxMessage:
     domain: str
     # As the wallet writes it; EVM addresses with their checksum.
@@ -179,71 +179,64 @@ def check(
     return wallet
 
 
+@dataclass(eq=False, repr=False)
 class Siwx:
-    def __init__(
-        self,
-        sessions: WalletSessions,
-        challenges: Challenges,
-        clock: Clock,
-        *,
-        nonces: SealedNonces,
-        domain: str,
-        uri: str,
-        statement: str = "Sign in to sandboxer.",
-    ) -> None:
-        self._sessions = sessions
-        self._challenges = challenges
-        self._clock = clock
-        self._nonces = nonces
-        self._domain = domain
-        self._uri = uri
-        self._statement = statement
+    sessions: WalletSessions
+    challenges: Challenges
+    clock: Clock
+    _: KW_ONLY
+    nonces: SealedNonces
+    domain: str
+    uri: str
+    statement: str = "Sign in to sandboxer."
 
-    async def offer(self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True) -> dict[str, object]:
+    async def offer(
+        self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True, network: str = ""
+    ) -> dict[str, object]:
         """Returns the `info` of the sign-in-with-x extension, which a client completes and signs.
 
         Sent to somebody who did not ask for it (in a 402), it costs no row.
         """
         if is_asked_for:
-            made = await self._challenges.issue("siwx")
+            made = await self.challenges.issue("siwx", bound_to=network)
             return self._info(made.nonce, made.expires_at, resources)
-        return self._info(*self._nonces.issue(), resources)
+        return self._info(*self.nonces.issue(), resources)
 
     def _info(self, nonce: str, expires_at: datetime, resources: tuple[str, ...]) -> dict[str, object]:
         return {
-            "domain": self._domain,
-            "uri": self._uri,
+            "domain": self.domain,
+            "uri": self.uri,
             "version": "1",
             "nonce": nonce,
-            "issuedAt": _text(self._clock.now()),
+            "issuedAt": _text(self.clock.now()),
             "expirationTime": _text(expires_at),
-            "statement": self._statement,
+            "statement": self.statement,
             "resources": list(resources[:_MAX_RESOURCES]),
         }
 
-    async def sign_in(self, text: str, signature: str) -> OpenedSession:
+    async def sign_in(self, text: str, signature: str, *, network: str = "") -> OpenedSession:
         """Opens a session for the wallet that signed `text`."""
-        return await self._sessions.open_for(await self._prove(parse(text), signature))
+        return await self.sessions.open_for(await self._prove(parse(text), signature), network=network)
 
     async def sign_in_by_header(self, value: str) -> OpenedSession:
-        return await self._sessions.open_for(await self._prove(*from_header(value)))
+        return await self.sessions.open_for(await self._prove(*from_header(value)))
 
     async def identify(self, value: str, target: str | None = None) -> Caller:
         """Returns who sent this SIGN-IN-WITH-X header, for one request (to `target`) and without a
         session.
         """
         message, signature = from_header(value)
-        return await self._sessions.identify(await self._prove(message, signature, target))
+        return await self.sessions.identify(await self._prove(message, signature, target))
 
     async def _prove(self, message: SiwxMessage, signature: str, target: str | None = None) -> Wallet:
-        sealed_until = self._nonces.end_of(message.nonce)
+        sealed_until = self.nonces.end_of(message.nonce)
         if sealed_until is None:
             # Taken before anything else is looked at: a nonce serves one try.
-            await self._challenges.take("siwx", message.nonce)
-        wallet = check(message, domain=self._domain, now=self._clock.now(), uri=self._uri, target=target)
+            await self.challenges.take("siwx", message.nonce)
+        wallet = check(message, domain=self.domain, now=self.clock.now(), uri=self.uri, target=target)
         verify_message(wallet, message.text(), signature)
         if sealed_until is not None:
-            await self._nonces.use(message.nonce, sealed_until)
+            await self.nonces.use(message.nonce, sealed_until)
         return wallet
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, LargeBinary, Table, Text
 
-from sandboxer.store.metadata import UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata, required
 
 wallets = Table(
     "wallets",
@@ -30,7 +30,7 @@ challenges = Table(
     Column("purpose", Text, nullable=False),
     # The account that asked; empty for strangers.
     Column("account", Text, nullable=False),
-    # What else it is bound to: an action and a resource, a message.
+    # What else it is bound to: an action and a resource, a message; of strangers, the network that asked.
     Column("bound_to", Text, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Index(None, "purpose", "account"),
@@ -41,12 +41,13 @@ wallet_sessions = Table(
     "wallet_sessions",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("address", Text, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime, nullable=False),
+    *required(Text, "address", "account"),
+    *required(UtcDateTime, "created_at", "expires_at"),
     Column("revoked_at", UtcDateTime),
+    # Of the address that opened it; empty where there was none.
+    Column("network", Text, nullable=False, server_default=""),
     Index(None, "address"),
+    Index(None, "network"),
     Index(None, "expires_at"),
 )
 

@@ -5,9 +5,10 @@ A name can point anywhere, and anywhere else a moment later, so the question is 
 that is connected to. This host's own addresses lead back behind its walls; they are nobody's to reach, and
 neither are the networks that its operator names.
 
-Names are looked up in threads of their own: a name server that does not answer must not hold up other work.
-A look-up cannot be cancelled. It counts against whoever asked until its thread is free again, however long
-ago the asker gave up: so nobody has more than a few threads, and the queue before them stays short.
+Each name is looked up in a thread of its own: a name server that does not answer must not hold up other
+work, and nobody's look-up waits behind another's. A look-up cannot be cancelled. It counts against whoever
+asked until its thread has ended, however long ago the asker gave up, and whoever asked for a slow one has one
+at a time until one of them is quick: so nobody has more than a few threads, and slow names cost their owner.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ import errno
 import ipaddress
 import socket
 import struct
+import threading
+import time
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
-THREADS = 64
+# In all: a thread that waits for an answer costs some 50 KB.
+THREADS = 1024
 EACH = 4
 WAIT_S = 2.0
+SLOW_S = 1.0
+_REMEMBERED = 10_000
 
 _Found = Sequence[str] | OSError | UnicodeError
 
@@ -34,11 +41,12 @@ class TooManyLookups(Exception):
     """The caller has as many look-ups under way as one caller may have."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Turns:
-    free: asyncio.Semaphore
-    # Under way and waiting.
-    asked: int = 0
+    """Counts what one asker has under way; the others of his wait, in order."""
+
+    under_way: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -47,12 +55,11 @@ class Lookups:
     threads: int = THREADS
     each: int = EACH
     wait_s: float = WAIT_S
-    _pool: ThreadPoolExecutor = field(init=False)
+    slow_s: float = SLOW_S
     _turns: dict[str, _Turns] = field(default_factory=dict, init=False)
     _under_way: dict[str, asyncio.Future[_Found]] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"names of {self.name}")
+    # Who asked for a name that took long, the longest ago first.
+    _slow: OrderedDict[str, None] = field(default_factory=OrderedDict, init=False)
 
     async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         """Returns the addresses of a name. Raises OSError (gaierror) or UnicodeError if it has none,
@@ -72,35 +79,71 @@ class Lookups:
         return found
 
     def _begin(self, host: str, owner: str) -> asyncio.Future[_Found]:
-        def done(_: asyncio.Future[_Found]) -> None:
-            self._under_way.pop(host, None)
-            self._end_turn(owner)
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+        begun: asyncio.Future[_Found] = loop.create_future()
 
-        begun = asyncio.get_running_loop().run_in_executor(self._pool, _look_up, host)
+        def done(found: _Found) -> None:
+            self._under_way.pop(host, None)
+            self._note(owner, time.monotonic() - began)
+            self._end_turn(owner)
+            begun.set_result(found)
+
+        def look_up() -> None:
+            found = _look_up(host)
+            # A loop that is closed has nobody who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(done, found)
+
+        try:
+            # A daemon: it must not hold up the end of the server either.
+            threading.Thread(target=look_up, name=f"name for {self.name}", daemon=True).start()
+        except RuntimeError:
+            self._end_turn(owner)
+            raise TooManyLookups("the host has no thread left to look names up") from None
         self._under_way[host] = begun
-        begun.add_done_callback(done)
         return begun
 
+    def _note(self, owner: str, took_s: float) -> None:
+        self._slow.pop(owner, None)
+        if took_s >= self.slow_s:
+            self._slow[owner] = None
+            if len(self._slow) > _REMEMBERED:
+                self._slow.popitem(last=False)
+
+    def _places(self, owner: str) -> int:
+        return 1 if owner in self._slow else self.each
+
     async def _take_turn(self, owner: str) -> None:
-        turns = self._turns.setdefault(owner, _Turns(asyncio.Semaphore(self.each)))
-        turns.asked += 1
-        try:
-            async with asyncio.timeout(self.wait_s):
-                await turns.free.acquire()
-        except BaseException as error:
-            self._forget(owner, turns)
-            if isinstance(error, TimeoutError):
-                raise TooManyLookups(f"{self.each} names are being looked up already") from None
-            raise
+        if owner not in self._turns and len(self._under_way) >= self.threads:
+            raise TooManyLookups(f"{self.threads} names are being looked up already, of all together")
+        turns = self._turns.setdefault(owner, _Turns())
+        if turns.under_way >= self._places(owner):
+            mine = asyncio.get_running_loop().create_future()
+            turns.waiting.append(mine)
+            try:
+                async with asyncio.timeout(self.wait_s):
+                    await mine
+            except BaseException as error:
+                if mine in turns.waiting:
+                    turns.waiting.remove(mine)
+                elif not mine.cancelled():
+                    # It was given a turn, and does not want it any more.
+                    self._end_turn(owner)
+                if isinstance(error, TimeoutError):
+                    raise TooManyLookups(f"{turns.under_way} names are being looked up already") from None
+                raise
+            return
+        turns.under_way += 1
 
     def _end_turn(self, owner: str) -> None:
         turns = self._turns[owner]
-        turns.free.release()
-        self._forget(owner, turns)
-
-    def _forget(self, owner: str, turns: _Turns) -> None:
-        turns.asked -= 1
-        if not turns.asked:
+        turns.under_way -= 1
+        while turns.waiting and turns.under_way < self._places(owner):
+            turn = turns.waiting.popleft()
+            if not turn.done():
+                turns.under_way += 1
+                turn.set_result(None)
+        if not turns.under_way:
             self._turns.pop(owner, None)
 
 
@@ -126,6 +169,10 @@ _CARRIERS = tuple(
 _NOT_PUBLIC = tuple(
     ipaddress.IPv4Network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")
 )
+
+_UNIQUE_LOCAL = ipaddress.IPv6Network("fc00::/7")
+# Where one cloud tells its machines their secrets.
+_METADATA_6 = ipaddress.IPv6Network("fd00:ec2::/32")
 
 
 def permitted(address: Address, *, allow_private: bool) -> bool:
@@ -218,16 +265,20 @@ class Verdict(Enum):
 
 class DialJudge:
     """Decides which addresses may be dialled. With `allow_private`, private addresses and this host are
-    allowed too; that is for an operator's own use.
+    allowed too; that is for an operator's own use. With `is_near`, addresses of other machines in private
+    networks are, and no others.
     """
 
-    def __init__(self, *, allow_private: bool = False, never: Sequence[Network] = ()) -> None:
+    def __init__(
+        self, *, allow_private: bool = False, is_near: bool = False, never: Sequence[Network] = ()
+    ) -> None:
         self._allow_private = allow_private
+        self._is_near = is_near
         self._never = tuple(never)
         self._own = OwnAddresses()
 
     def judge(self, address: str) -> Verdict:
-        if not _is_permitted(address, self._allow_private):
+        if not (_is_near(address) if self._is_near else _is_permitted(address, self._allow_private)):
             return Verdict.NOT_PUBLIC
         if self._is_never(address) or (not self._allow_private and self._own.has(address)):
             return Verdict.OWN
@@ -239,6 +290,22 @@ class DialJudge:
         parsed = ipaddress.ip_address(address)
         parsed = getattr(parsed, "ipv4_mapped", None) or parsed
         return any(parsed in network for network in self._never)
+
+
+@lru_cache(maxsize=4096)
+def _is_near(address: str) -> bool:
+    """Says whether another machine of a private network may have it: a cloud's metadata, for one, may not."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        # Whatever carries an IPv4 address in it is none of them.
+        return found in _UNIQUE_LOCAL and found not in _METADATA_6
+    is_common = found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified
+    return found.is_private and not (
+        is_common or found.is_reserved or any(found in net for net in _NOT_PUBLIC)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -13,11 +13,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sandboxer.kernel.errors import NoCapacity, OverBudget
-from sandboxer.kernel.fairness import AccountQueues, Metered, Turns
+from sandboxer.kernel.fairness import BEHALF, AccountQueues, Behalf, Metered, Turns
+from sandboxer.kernel.values import value_class
 
 # What nobody counts: it is smaller than what a connection costs anyway.
 SMALL = 64 * 1024
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LOOK_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BudgetBounds:
     host_bytes: int = 1024 * 1024 * 1024
     account_bytes: int = 256 * 1024 * 1024
@@ -173,6 +173,8 @@ class Lease:
         Nothing may be held yet.
         """
         self._account = self._turn = account
+        # What the host does for the rest of this request counts for the account, wherever it is done.
+        BEHALF.set(Behalf(account, self._budget.queues))
         await self._budget.turns.admit(account)
 
     async def is_from(self, address: str) -> None:
@@ -188,6 +190,8 @@ class Lease:
 
     def _spent_on_loop(self, seconds: float) -> None:
         self._budget.turns.spend(self._turn, seconds, time.monotonic())
+        if self._turn == self._account:
+            self._budget.queues.note(self._account, seconds)
 
     async def grow(self, amount: int) -> None:
         """Holds so many bytes more. Waits a moment for others to give some back. Raises OverBudget (429),

@@ -24,13 +24,14 @@ import asyncio
 import calendar
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORM = re.compile(r"^([0-9]{1,9})([smhd])$")
@@ -46,7 +47,7 @@ class Clock(Protocol):
     async def sleep(self, delay: timedelta) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reading:
     """Holds what the host's clocks say at one moment."""
 
@@ -96,6 +97,19 @@ class HostTime:
         await asyncio.sleep(max(0.0, delay.total_seconds()))
 
 
+async def sleep_unless_woken(clock: Clock, woken: asyncio.Event, delay: timedelta | None) -> None:
+    """Sleeps so long, or until the event is set; without a delay, only the event ends it."""
+    if delay is None:
+        await woken.wait()
+        return
+    async with asyncio.TaskGroup() as group:
+        asleep = group.create_task(clock.sleep(max(delay, timedelta())))
+        awake = group.create_task(woken.wait())
+        await asyncio.wait((asleep, awake), return_when=asyncio.FIRST_COMPLETED)
+        asleep.cancel()
+        awake.cancel()
+
+
 def parse_duration(text: str, *, field: str) -> timedelta:
     match = _FORM.match(text)
     if match is None:
@@ -133,7 +147,7 @@ _FOLLOW_PPM = 500
 _HALF_SPEED_PPM = -500_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Beat:
     """Records the server's time when it was last known to be alive, and the host's clocks at that moment."""
 
@@ -142,7 +156,7 @@ class Beat:
     boot_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Jump:
     """Describes a wall clock that does not agree with the server's time."""
 
@@ -151,7 +165,7 @@ class Jump:
     wall_less_boot_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Guard:
     """Describes the server's time as a line: a moment, the reading of the boot clock then, and the speed."""
 
@@ -173,7 +187,7 @@ class Finding(StrEnum):
     SLOWED = "slowed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Look:
     guard: Guard
     # By how much the wall clock is ahead of the server's time.

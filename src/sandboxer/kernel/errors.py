@@ -1,5 +1,6 @@
 """
-The one error tree. A class says whose fault it is; its `code` is stable and goes to the wire.
+The one error tree. A class says whose fault it is; its `code`, which is its name in small letters, is stable
+and goes to the wire.
 
 SandboxerError
 ├── Refused                 the caller may change something and retry
@@ -8,6 +9,7 @@ SandboxerError
 │   ├── Forbidden           known, but not allowed: `why`
 │   ├── NotFound            `what`, `id`
 │   ├── Conflict            `why`
+│   │   ├── Ambiguous       a word fits several things: `what`, `word`, `fits`, `listed`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
 │   │   ├── StdinNotTaken   a process took not all of its input: `taken_bytes`, `offered_bytes`, `why`
 │   │   ├── SessionDied     the interpreter of a session is gone: `id`, `reason`
@@ -37,14 +39,18 @@ SandboxerError
 │   ├── ImageBuildFailed    a base image could not be built: `why`
 │   ├── NoRate              too few agree on what an asset is worth: `asset`, `why`
 │   └── GuestMisbehaved     the supervisor inside broke the protocol: `why`
-└── Broken                  a bug or corrupted state; page someone: `why`
+└── Broken                  ours, and retrying does not help; page someone: `why`
 """
 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
+
+_T = TypeVar("_T")
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class SandboxerError(Exception):
@@ -54,10 +60,19 @@ class SandboxerError(Exception):
     # What the caller should do next; shown on the wire beside the message.
     next_step: ClassVar[str] = "Look at the facts of this error."
 
+    def __init_subclass__(cls) -> None:
+        """Names the code of an error after its class: `NotFound` is `not_found`."""
+        cls.code = _CAPITAL.sub("_", cls.__name__).lower()
+
     def __init__(self, **facts: object) -> None:
         self.facts = facts
         template = (type(self).__doc__ or self.code).strip()
         super().__init__(template.format_map(_Lenient(facts)))
+
+    def what_next(self) -> str:
+        """Returns what the caller should do next; facts that it names are filled in where they are known."""
+        known = {name: str(value) for name, value in self.facts.items()}
+        return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), self.next_step)
 
 
 class _Lenient(dict[str, object]):
@@ -70,119 +85,111 @@ class _Lenient(dict[str, object]):
 class Refused(SandboxerError):
     """The request was refused: {why}"""
 
-    code = "refused"
     next_step = "Change the request and try again."
 
 
 class InvalidRequest(Refused):
     """Invalid {field}: {why}"""
 
-    code = "invalid_request"
     next_step = "Correct the named field and try again."
 
 
 class Unauthenticated(Refused):
     """Not authenticated: {why}"""
 
-    code = "unauthenticated"
     next_step = "Sign the request with a valid key; see docs/reference/auth.md."
 
 
 class Forbidden(Refused):
     """Not allowed: {why}"""
 
-    code = "forbidden"
     next_step = "Use a key that is allowed to do this."
 
 
 class NotFound(Refused):
     """No such {what}: {id}"""
 
-    code = "not_found"
     next_step = "Check the id; list what exists."
 
 
 class Conflict(Refused):
     """Conflict: {why}"""
 
-    code = "conflict"
     next_step = "Look at the current state and decide again."
+
+
+class Ambiguous(Conflict):
+    """{word} could be more than one {what}: {listed}."""
+
+    next_step = "Name one of them by its id, or by more of it."
 
 
 class IllegalTransition(Conflict):
     """{signal} is not allowed in state {state}."""
 
-    code = "illegal_transition"
     next_step = "Look at its state, and change that first: thaw what is frozen, resume what is stopped."
 
 
 class StdinNotTaken(Conflict):
     """The process took {taken_bytes} of {offered_bytes} bytes of its input: {why}."""
 
-    code = "stdin_not_taken"
     next_step = "Look at the process: it ended, or closed its stdin; what it did not take reached nobody."
 
 
 class SessionDied(Conflict):
     """The interpreter of {id} is gone: {why}"""
 
-    code = "session_died"
-    next_step = "Restart it (`sandboxer session restart`): what it knew is lost, files are not."
+    next_step = "Restart it (POST /v1/sessions/{id}/restart): what it knew is lost, files are not."
 
 
 class IdempotencyConflict(Conflict):
-    """Idempotency-Key {key} was already used with another request."""
+    """The idempotency key {key} was already used with another request."""
 
-    code = "idempotency_conflict"
     next_step = "Use a new Idempotency-Key for a new request."
 
 
 class AddressUsed(Conflict):
     """Address {index} of {chain} has received something before."""
 
-    code = "address_used"
     next_step = "Take the next index."
 
 
 class QuoteUnusable(Conflict):
     """The quote {id} cannot be used: {why}"""
 
-    code = "quote_unusable"
     next_step = "Ask for a new quote (POST /v1/quotes), for exactly what you create."
 
 
 class InsufficientCredit(Refused):
     """Not enough credit: {required} sats needed, {available} available."""
 
-    code = "insufficient_credit"
-    next_step = "Add credit to the account, or ask for something cheaper."
+    next_step = (
+        "Add credit, or ask for something cheaper: GET /v1/pricing says what is taken, and the operator gives"
+        " sats by POST /v1/accounts/{account_id}/adjust."
+    )
 
 
 class PaymentNeeded(Refused):
     """Funding is needed: {why}."""
 
-    code = "payment_needed"
     next_step = "Pay in one of the offered ways, or sign in with an account that has credit (see `sign_in`)."
 
 
 class PaymentRefused(Refused):
     """The payment was not taken: {why}"""
 
-    code = "payment_refused"
     next_step = "Pay one of the offers in `accepts`, or see GET /v1/payments for what became of it."
 
 
 class SecondProofNeeded(Refused):
     """A second proof is needed: {why}"""
 
-    code = "second_proof_needed"
     next_step = "Sign the message with the named factor and repeat the request with the answer."
 
 
 class WorkNeeded(Refused):
     """A proof of work is needed: {why}"""
 
-    code = "work_needed"
     next_step = (
         "Find a text for which SHA-256 of `<challenge>:<text>` begins with `bits` zero bits, and repeat the"
         " request with both as `work`; the SDK and the command line do so by themselves."
@@ -192,105 +199,82 @@ class WorkNeeded(Refused):
 class NotAvailable(Refused):
     """{what} is not available here: {why}"""
 
-    code = "not_available"
     next_step = "Ask for something listed in GET /v1/capabilities."
 
 
 class TooLarge(Refused):
     """{what} is larger than the limit of {limit}."""
 
-    code = "too_large"
     next_step = "Send less, or use a streaming route."
 
 
 class TooManyRequests(Refused):
     """Too many requests: {limit} a minute are allowed; try again in {retry_after_s} s."""
 
-    code = "too_many_requests"
-    next_step = "Wait retry_after_s seconds, then go on more slowly."
+    next_step = "Wait as long as that, then go on more slowly."
 
 
 class QueueFull(TooManyRequests):
     """The queue is full: {why}. Try again in {retry_after_s} s."""
 
-    code = "queue_full"
     next_step = "Wait until some of what is queued has run, or cancel some of it."
 
 
 class OverBudget(TooManyRequests):
     """Your account's requests hold too much at once: {why}. Try again in {retry_after_s} s."""
 
-    code = "over_budget"
     next_step = "Wait until some of your requests are answered, ask for less, or use a streaming route."
 
 
 class GuestRefused(Refused):
     """The sandbox's system answered {errno_name} for {path}."""
 
-    code = "guest_refused"
-
 
 class PathNotFound(GuestRefused):
     """No such file or directory in the sandbox: {path}"""
-
-    code = "path_not_found"
 
 
 class PathExists(GuestRefused):
     """Already exists in the sandbox: {path}"""
 
-    code = "path_exists"
-
 
 class NotADirectory(GuestRefused):
     """Not a directory in the sandbox: {path}"""
-
-    code = "not_a_directory"
 
 
 class IsADirectory(GuestRefused):
     """Is a directory in the sandbox: {path}"""
 
-    code = "is_a_directory"
-
 
 class NotARegularFile(GuestRefused):
     """Not a regular file in the sandbox: {path}"""
-
-    code = "not_a_regular_file"
 
 
 class PermissionDenied(GuestRefused):
     """Permission denied in the sandbox: {path}"""
 
-    code = "permission_denied"
-
 
 class DirectoryNotEmpty(GuestRefused):
     """Directory not empty in the sandbox: {path}"""
 
-    code = "directory_not_empty"
     next_step = "Remove it recursively, or empty it first."
 
 
 class DiskFull(GuestRefused):
     """The sandbox's disk is full: {path}"""
 
-    code = "disk_full"
     next_step = "Remove files, or create a sandbox with more disk_mb."
 
 
 class Unavailable(SandboxerError):
     """Not possible right now: {why}"""
 
-    code = "unavailable"
     next_step = "Retry later."
 
 
 class FateUnknown(Unavailable):
     """It is not known whether this was done: {why}"""
 
-    code = "fate_unknown"
     next_step = (
         "Repeat the request with the same Idempotency-Key: what was done is not done twice."
         " Without one, look before you repeat it."
@@ -300,7 +284,6 @@ class FateUnknown(Unavailable):
 class Superseded(Unavailable):
     """This server has been replaced: {why}"""
 
-    code = "superseded"
     next_step = (
         "Retry: the server that took over answers at the same address once the operator points it there."
     )
@@ -309,57 +292,56 @@ class Superseded(Unavailable):
 class NoCapacity(Unavailable):
     """This host has no {resource} left: {why}"""
 
-    code = "no_capacity"
     next_step = "Retry when other sandboxes have ended, ask for less, or use another host."
 
 
 class BackendLost(Unavailable):
     """The sandbox no longer answers: {why}"""
 
-    code = "backend_lost"
-    next_step = "GET the sandbox to see its state; resume or recreate it."
+    next_step = "Look at its state (GET /v1/sandboxes/{sandbox_id}); resume or recreate it."
 
 
 class ProvisionFailed(Unavailable):
     """The sandbox could not be made ({step}): {why}"""
 
-    code = "provision_failed"
     next_step = "Retry; if it persists, ask the operator to run `sandboxer doctor`."
 
 
 class ImageBuildFailed(Unavailable):
     """The image could not be built: {why}"""
 
-    code = "image_build_failed"
     next_step = "Remove the named obstacle and build again."
 
 
 class ChainUnavailable(Unavailable):
     """The {chain} node cannot be relied on right now: {why}"""
 
-    code = "chain_unavailable"
     next_step = "Retry later; payments already sent are not lost."
 
 
 class NoRate(Unavailable):
     """There is no rate for {asset} right now: {why}"""
 
-    code = "no_rate"
     next_step = "Retry in a minute, or pay in BTC or sBTC, which need none."
 
 
 class GuestMisbehaved(Unavailable):
     """The supervisor in the sandbox broke its protocol: {why}"""
 
-    code = "guest_misbehaved"
-    next_step = "Destroy or recreate the sandbox."
+    next_step = "Delete or recreate the sandbox."
 
 
 class Broken(SandboxerError):
-    """A bug or corrupted state: {why}"""
+    """The platform is broken here: {why}"""
 
-    code = "broken"
     next_step = "Tell the operator, with the x-request-id of the answer."
+
+
+def or_not_found(thing: _T | None, **facts: Any) -> _T:
+    """Returns the thing that was looked for. Raises NotFound with these facts if there is none."""
+    if thing is None:
+        raise NotFound(**facts)
+    return thing
 
 
 _REASONS: Mapping[int, tuple[str, str]] = {

@@ -13,6 +13,10 @@ of requests step by step, of large work slice by slice (an answer put into JSON,
 has had more than a share of it lately waits before the next request begins and between slices, as long as
 another account is there.
 
+**HostWork**: what the host does for an account beside its sandboxes' own programs, such as making and
+removing them, is counted for the account wherever it is done: the task knows on whose behalf it runs. An
+account that gives way on the processor has one such piece of work after another, and as long a rest between.
+
 **Priority**: on the processor the loop comes first that everybody waits for, and last what works for one
 tenant.
 """
@@ -26,13 +30,16 @@ import os
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from sandboxer.kernel.errors import OverBudget
+from sandboxer.kernel.values import brief_value_class, value_class
 
 T = TypeVar("T")
 # What moving bytes through a socket costs the loop beside making them.
@@ -54,7 +61,7 @@ FIRST, LAST = -10, 10
 SWITCH_S = 0.0005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WorkBounds:
     threads: int = 2
     # Of one account, waiting for its turn.
@@ -84,14 +91,14 @@ class _Piece:
     done: asyncio.Future[object]
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class _Timed:
     value: object
     error: Exception | None
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TurnBounds:
     # Of the loop's time, for one account, while another account asks for something too; among more it is
     # one part for each of them, or what those leave of this.
@@ -165,8 +172,14 @@ class AccountQueues:
             if piece in queue:
                 queue.remove(piece)
 
+    def note(self, account: str, seconds: float) -> None:
+        """Notes what was done for an account, here or elsewhere. May be called in any thread."""
+        if len(self._worked_s) > _MOST_REMEMBERED:
+            self._worked_s.clear()  # nobody asks
+        self._worked_s[account] = self._worked_s.get(account, 0.0) + seconds
+
     def worked_s(self) -> dict[str, float]:
-        """What the threads have done for each account since this was last asked."""
+        """What was done for each account since this was last asked."""
         worked, self._worked_s = self._worked_s, {}
         return worked
 
@@ -209,9 +222,7 @@ class AccountQueues:
         if not ended.cancelled():
             timed = ended.result()
             self._seconds().spend(account, timed.seconds, time.monotonic())
-            if len(self._worked_s) > _MOST_REMEMBERED:
-                self._worked_s.clear()  # nobody asks
-            self._worked_s[account] = self._worked_s.get(account, 0.0) + timed.seconds
+            self.note(account, timed.seconds)
             if not piece.done.done():
                 if timed.error is None:
                     piece.done.set_result(timed.value)
@@ -223,6 +234,84 @@ class AccountQueues:
         if self.allowances is None:
             self.allowances = LocalAllowances(self.bounds)
         return self.allowances
+
+
+@brief_value_class
+class Behalf:
+    account: str
+    queues: AccountQueues
+    is_in_turn: bool = False
+
+
+BEHALF: ContextVar[Behalf | None] = ContextVar("behalf", default=None)
+
+
+def note_work(seconds: float) -> None:
+    """Counts seconds of the processor for the account on whose behalf the caller runs, if there is one."""
+    if (behalf := BEHALF.get()) is not None:
+        behalf.queues.note(behalf.account, seconds)
+
+
+def counted(act: Callable[[], T]) -> Callable[[], T]:
+    """Returns `act` for another thread, which counts for whoever this task works for."""
+    if BEHALF.get() is None:
+        return act
+    context = copy_context()
+
+    def run() -> T:
+        began = time.thread_time()
+        try:
+            return act()
+        finally:
+            note_work(time.thread_time() - began)
+
+    return lambda: context.run(run)
+
+
+@dataclass(slots=True)
+class HostWork:
+    """Paces the host's work for accounts that give way. All others do theirs at once."""
+
+    longest_rest_s: float = 1.0
+    _giving: dict[str, _Pace] = field(default_factory=dict)
+
+    def give_way(self, accounts: Collection[str]) -> None:
+        """Says which accounts give way from now on."""
+        self._giving = {one: self._giving.get(one) or _Pace() for one in accounts}
+
+    @property
+    def giving(self) -> Collection[str]:
+        return self._giving.keys()
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Waits for the turn of whoever this task works for: the next piece of work of an account that gives
+        way begins twice as long after this one as such pieces take. By the clock and not by a lock: one
+        may wait for another of the same account. What it begins itself is part of it.
+        """
+        behalf = BEHALF.get()
+        pace = None if behalf is None or behalf.is_in_turn else self._giving.get(behalf.account)
+        return nullcontext() if behalf is None or pace is None else self._paced(behalf, pace)
+
+    @asynccontextmanager
+    async def _paced(self, behalf: Behalf, pace: _Pace) -> AsyncIterator[None]:
+        now = time.monotonic()
+        begins = max(now, pace.next_at)
+        pace.next_at = begins + min(2 * pace.takes_s, self.longest_rest_s)
+        await asyncio.sleep(begins - now)
+        token = BEHALF.set(replace(behalf, is_in_turn=True))
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            BEHALF.reset(token)
+            pace.takes_s = (pace.takes_s + time.monotonic() - began) / 2
+
+
+@dataclass(slots=True)
+class _Pace:
+    next_at: float = 0.0
+    # On average, lately.
+    takes_s: float = 0.05
 
 
 def _timed(act: Callable[[], object]) -> _Timed:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
+
+from sandboxer.kernel.fairness import counted
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -54,6 +56,34 @@ async def own_tasks() -> AsyncIterator[TaskOwner]:
         raise error
 
 
+class Changes:
+    """Wakes those who wait until something is so. Things are told apart by name."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def tell(self, name: str) -> None:
+        """Says that the thing of this name has changed."""
+        for changed in self._waiting.get(name, ()):
+            changed.set()
+
+    async def until(self, name: str, is_so: Callable[[], Awaitable[bool]], *, timeout_s: float) -> None:
+        """Returns when it is so, which is asked again after every change, or when the time is over."""
+        changed = asyncio.Event()
+        self._waiting.setdefault(name, set()).add(changed)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await is_so():
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting[name].discard(changed)
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+
 async def beside(act: Callable[[], None]) -> None:
     """Runs `act` in a thread that nobody waits for at the end: it may hang in the kernel for ever."""
     loop = asyncio.get_running_loop()
@@ -92,7 +122,8 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 async def in_thread(executor: Executor, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs `act` in a thread, which cannot be stopped. A cancellation is raised only after it has ended."""
-    return await _settle(asyncio.get_running_loop().run_in_executor(executor, lambda: act(*args, **kwargs)))
+    run = counted(lambda: act(*args, **kwargs))
+    return await _settle(asyncio.get_running_loop().run_in_executor(executor, run))
 
 
 async def _settle(future: asyncio.Future[T]) -> T:

@@ -100,17 +100,7 @@ def credit(
 ) -> Bucket:
     """Put sats in; a debt is paid from them first. The same id credits once."""
     bucket = charge(conn, owner, now=now)
-    transfer = Transfer(
-        id=id,
-        debit=debit,
-        credit=bucket_id(owner),
-        amount=amount,
-        kind=kind,
-        reason=reason,
-        at=now,
-        data=data or {},
-    )
-    if post_transfer(conn, transfer):
+    if _post(conn, id, debit, bucket_id(owner), amount, kind, reason, now, data):
         bucket = replace(bucket, posted=bucket.posted + amount)
         # Announced even if the bucket was alive: a sandbox may sleep until there is enough to wake it.
         announce(conn, owner)
@@ -141,17 +131,7 @@ def spend(
     free = max(0, bucket.available - bound)
     if amount > free and find_transfer(conn, id) is None:
         raise InsufficientCredit(required=amount, available=free, account=owner)
-    transfer = Transfer(
-        id=id,
-        debit=bucket_id(owner),
-        credit=to,
-        amount=amount,
-        kind=kind,
-        reason=reason,
-        at=now,
-        data=data or {},
-    )
-    if post_transfer(conn, transfer):
+    if _post(conn, id, bucket_id(owner), to, amount, kind, reason, now, data):
         bucket = replace(bucket, posted=bucket.posted - amount)
     return conclude(conn, bucket, now=now)
 
@@ -235,11 +215,10 @@ def load_bucket(conn: Connection, owner: str, *, lock: bool = False) -> Bucket:
     With `lock`, nobody else changes it before the transaction ends.
     """
     statement = _LOAD_LOCKED if lock else _LOAD
-    row = conn.execute(
-        statement, {"owner": owner, "bucket_id": bucket_id(owner), "debt_id": debt_id(owner)}
-    ).one_or_none()
+    names = {"owner": owner, "bucket_id": bucket_id(owner), "debt_id": debt_id(owner)}
+    row = conn.execute(statement, names).one_or_none()
     if row is None:
-        raise NotFound(what="bucket of account", id=owner)
+        raise NotFound(what="balance of account", id=owner)
     bucket = _from_row(row)
     if row.gaps_until is None or row.gaps_until <= row.settled_at:
         return bucket
@@ -353,12 +332,21 @@ def _move(conn: Connection, bucket: Bucket, sats: Sats, now: datetime) -> Bucket
 
 
 def _post(
-    conn: Connection, id: str, debit: str, credit: str, amount: Sats, kind: str, reason: str, now: datetime
-) -> None:
-    post_transfer(
-        conn,
-        Transfer(id=id, debit=debit, credit=credit, amount=amount, kind=kind, reason=reason, at=now),
+    conn: Connection,
+    id: str,
+    debit: str,
+    credit: str,
+    amount: Sats,
+    kind: str,
+    reason: str,
+    now: datetime,
+    data: Mapping[str, Any] | None = None,
+) -> bool:
+    facts = data or {}
+    transfer = Transfer(
+        id=id, debit=debit, credit=credit, amount=amount, kind=kind, reason=reason, at=now, data=facts
     )
+    return post_transfer(conn, transfer)
 
 
 _bucket, _debt = ledger_accounts.alias("bucket"), ledger_accounts.alias("debt")

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -29,7 +29,8 @@ from sandboxer.kernel.clock import (
     is_same_boot,
     trusted_beat,
 )
-from sandboxer.money.accrual import Gap, GapKind
+from sandboxer.kernel.values import value_class
+from sandboxer.money.records import Gap, GapKind
 from sandboxer.money.tables import money_policy, server_beats, time_gaps
 from sandboxer.observe.events import events, record
 from sandboxer.observe.metrics import Metrics
@@ -56,7 +57,7 @@ _GAPS_AFTER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Timekeeper:
     clock: Clock
     # Up to when the last server had its sandboxes in sight; None: this is the first server.
@@ -116,14 +117,11 @@ class Timekeeper:
         if seen.finding is not None:
             # Before it is followed: what is charged from then on knows of the gap.
             await self._store.write(lambda conn: _tell(conn, seen))
-            log.log(_level(seen), "%s (%+.3f s)", _WORDS[seen.finding], seen.ahead.total_seconds())
+            level = logging.INFO if seen.finding is Finding.AGREES else logging.WARNING
+            log.log(level, "%s (%+.3f s)", _WORDS[seen.finding], seen.ahead.total_seconds())
             self._metrics.clock_findings.labels(seen.finding.value).inc()
         clock.follow(seen)
         self._metrics.clock_ahead.set(seen.ahead.total_seconds())
-
-
-def _level(seen: Look) -> int:
-    return logging.INFO if seen.finding is Finding.AGREES else logging.WARNING
 
 
 def _tell(conn: Connection, seen: Look) -> None:
@@ -220,7 +218,13 @@ def begin(conn: Connection, beat: Beat, gap: Gap | None, *, is_witness: bool = F
     """
     if gap is not None:
         record_gap(conn, gap)
-    _write(conn, beat, is_witness=is_witness)
+    values = {"moment": beat.moment, "boot_us": beat.boot_us, "boot_id": beat.boot_id}
+    before = func.coalesce(server_beats.c.witnessed_at, server_beats.c.moment)
+    seen = None if is_witness else before
+    change = update(server_beats).where(server_beats.c.name == _NAME).values(**values, witnessed_at=seen)
+    if not conn.execute(change).rowcount:
+        first = None if is_witness else last_recorded(conn)
+        conn.execute(insert(server_beats).inline(), {"name": _NAME, **values, "witnessed_at": first})
 
 
 def keep(conn: Connection, beat: Beat, *, is_witness: bool) -> Gap | None:
@@ -235,16 +239,6 @@ def record_gap(conn: Connection, gap: Gap) -> None:
     values = {"kind": gap.kind.value, "began_at": gap.began_at, "ended_at": gap.ended_at}
     conn.execute(insert(time_gaps).inline(), values)
     conn.execute(update(money_policy).values(gaps_until=gap.ended_at))
-
-
-def _write(conn: Connection, beat: Beat, *, is_witness: bool) -> None:
-    values = {"moment": beat.moment, "boot_us": beat.boot_us, "boot_id": beat.boot_id}
-    before = func.coalesce(server_beats.c.witnessed_at, server_beats.c.moment)
-    seen = None if is_witness else before
-    change = update(server_beats).where(server_beats.c.name == _NAME).values(**values, witnessed_at=seen)
-    if not conn.execute(change).rowcount:
-        first = None if is_witness else last_recorded(conn)
-        conn.execute(insert(server_beats).inline(), {"name": _NAME, **values, "witnessed_at": first})
 
 
 def gaps_after(conn: Connection, moment: datetime) -> tuple[Gap, ...]:

@@ -7,21 +7,36 @@ The ledger also restricts delegated budgets: what `may_leave_budget` does not al
 
 An error other than InsufficientCredit, Forbidden, NotFound or Conflict means a bug. After those four nothing
 of the refused transfer is left in the transaction, so a caller may go on.
+
+An exchange turns one asset into another by two transfers at a locked rate, in one transaction.
+
+A transfer never crosses assets, so the platform stands between the two with a stock of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
-from sandboxer.kernel.late import late
+from sandboxer.kernel.errors import (
+    Broken,
+    Conflict,
+    Forbidden,
+    InsufficientCredit,
+    InvalidRequest,
+    NotFound,
+    or_not_found,
+)
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
+from sandboxer.money.amounts import checked_amount
 from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
 from sandboxer.money.transfers import (
     DIGEST_MODULUS,
@@ -32,6 +47,7 @@ from sandboxer.money.transfers import (
     Transfer,
     canonical,
     may_leave_budget,
+    transfer_of,
 )
 from sandboxer.store.databases import as_sqlalchemy_raises
 
@@ -47,7 +63,7 @@ EXTERNAL = "external:operator"
 PLATFORM = {INCOME: AccountKind.INCOME, LOSS: AccountKind.LOSS, EXTERNAL: AccountKind.EXTERNAL}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Balance:
     posted: int
     # Reserved by pending transfers out of it; announced by pending transfers into it.
@@ -133,16 +149,29 @@ def post_transfer(conn: Connection, transfer: Transfer) -> bool:
     return True
 
 
-def post_pending(
-    conn: Connection, pending_id: str, *, amount: int | None = None, reason: str, now: datetime
-) -> bool:
-    """Carry out a pending transfer, whole or in part; the rest is free again. False if it was done before."""
-    return _resolve(conn, pending_id, Phase.POST, amount, reason, now)
-
-
 def void_pending(conn: Connection, pending_id: str, *, reason: str, now: datetime) -> bool:
     """Give up a pending transfer; all of it is free again. False if that was done before."""
-    return _resolve(conn, pending_id, Phase.VOID, None, reason, now)
+    pending = find_transfer(conn, pending_id)
+    if pending is None or pending.phase is not Phase.PENDING:
+        raise NotFound(what="pending transfer", id=pending_id)
+    resolution = replace(
+        pending,
+        id=f"{pending_id}:{Phase.VOID.value}",
+        phase=Phase.VOID,
+        pending_id=pending_id,
+        reason=reason,
+        at=now,
+        data={},
+    )
+    digest, moment = resolution.sealed()
+    mine = delete(ledger_pendings).where(ledger_pendings.c.id == pending_id)
+    if conn.execute(mine).rowcount != 1:
+        if find_transfer(conn, resolution.id) is None:
+            raise Conflict(why=f"the pending transfer {pending_id} was resolved otherwise")
+        return False
+    if _move_and_keep(conn, resolution, (0, -pending.amount), digest, moment) != (2, True):
+        raise Broken(why=f"the totals of its accounts do not hold the pending transfer {pending_id}")
+    return True
 
 
 def is_pending(conn: Connection, pending_id: str) -> bool:
@@ -165,19 +194,7 @@ def find_transfer(conn: Connection, transfer_id: str) -> Transfer | None:
 
 
 def from_row(row: Row[Any]) -> Transfer:
-    return Transfer(
-        id=row.id,
-        debit=row.debit,
-        credit=row.credit,
-        amount=row.amount,
-        asset=Asset(row.asset),
-        kind=row.kind,
-        phase=Phase(row.phase),
-        pending_id=row.pending_id,
-        reason=row.reason,
-        at=row.at,
-        data=row.data or {},
-    )
+    return transfer_of(row, at=row.at, data=row.data or {})
 
 
 # What a transfer adds to the posted and to the pending totals of both its sides.
@@ -334,42 +351,6 @@ def _undo_half(conn: Connection, transfer: Transfer, step: _Step, digest: int) -
     _undo(conn, transfer, step, digest, only=moved)
 
 
-def _resolve(
-    conn: Connection, pending_id: str, phase: Phase, amount: int | None, reason: str, now: datetime
-) -> bool:
-    pending = find_transfer(conn, pending_id)
-    if pending is None or pending.phase is not Phase.PENDING:
-        raise NotFound(what="pending transfer", id=pending_id)
-    if amount is not None and amount > pending.amount:
-        raise InvalidRequest(field="amount", why=f"only {pending.amount} were held")
-    resolution = replace(
-        pending,
-        id=f"{pending_id}:{phase.value}",
-        amount=pending.amount if amount is None else amount,
-        phase=phase,
-        pending_id=pending_id,
-        reason=reason,
-        at=now,
-        data={},
-    )
-    digest, moment = resolution.sealed()
-    mine = delete(ledger_pendings).where(ledger_pendings.c.id == pending_id)
-    if conn.execute(mine).rowcount != 1:
-        return _was_resolved(conn, resolution)
-    step = (resolution.amount if phase is Phase.POST else 0, -pending.amount)
-    if _move_and_keep(conn, resolution, step, digest, moment) != (2, True):
-        raise Broken(why=f"the totals of its accounts do not hold the pending transfer {pending_id}")
-    return True
-
-
-def _was_resolved(conn: Connection, wanted: Transfer) -> bool:
-    found = find_transfer(conn, wanted.id)
-    # A repeated call may give another reason, but not another amount.
-    if found is None or found.amount != wanted.amount:
-        raise Conflict(why=f"the pending transfer {wanted.pending_id} was resolved otherwise")
-    return False
-
-
 def _is_known(conn: Connection, transfer: Transfer) -> bool:
     found = find_transfer(conn, transfer.id)
     if found is not None and found.content() != transfer.content():
@@ -393,7 +374,65 @@ def _why_not(conn: Connection, transfer: Transfer) -> Exception:
 
 
 def _account(conn: Connection, account_id: str) -> Row[Any]:
-    row = conn.execute(select(ledger_accounts).where(ledger_accounts.c.id == account_id)).one_or_none()
-    if row is None:
-        raise NotFound(what="ledger account", id=account_id)
-    return row
+    return or_not_found(
+        conn.execute(select(ledger_accounts).where(ledger_accounts.c.id == account_id)).one_or_none(),
+        what="ledger account",
+        id=account_id,
+    )
+
+
+@value_class
+class LockedRate:
+    """A fixed rate: one unit of `sold` buys `units` of `bought`, exactly."""
+
+    sold: Asset
+    bought: Asset
+    units: Fraction
+
+    def convert(self, amount: int) -> int:
+        """Convert an amount, rounded down: the platform never gives a unit it was not paid for."""
+        return int(checked_amount(amount) * self.units)
+
+
+def exchange(
+    conn: Connection,
+    *,
+    id: str,
+    debit: str,
+    credit: str,
+    amount: int,
+    rate: LockedRate,
+    reason: str,
+    now: datetime,
+) -> int:
+    """Take `amount` from `debit`, give its worth to `credit`; returns that worth. The same id exchanges once.
+
+    If `credit` is a bucket, call `settle_account` for its owner afterwards.
+    """
+    worth = rate.convert(amount)
+    if rate.sold is rate.bought or worth <= 0:
+        raise InvalidRequest(field="amount", why=f"{amount} {rate.sold} buy no {rate.bought} at this rate")
+    data = {"rate": str(rate.units), "sold": rate.sold.value, "bought": rate.bought.value}
+    stock = {asset: f"exchange:{asset.value}" for asset in (rate.sold, rate.bought)}
+    for asset, account in stock.items():
+        open_account(conn, id=account, kind=AccountKind.EXCHANGE, asset=asset, now=now)
+    halves = (
+        (f"{id}:sold", debit, stock[rate.sold], amount, rate.sold),
+        (f"{id}:bought", stock[rate.bought], credit, worth, rate.bought),
+    )
+    for half, giver, taker, sum_, asset in halves:
+        post_transfer(
+            conn,
+            Transfer(
+                id=half,
+                debit=giver,
+                credit=taker,
+                amount=sum_,
+                asset=asset,
+                kind="exchange",
+                reason=reason,
+                at=now,
+                data=data,
+            ),
+        )
+    return worth

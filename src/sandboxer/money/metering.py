@@ -7,26 +7,37 @@ the bucket's flow, and charges the whole sats owed by then.
 and what was charged for the time after is given back. It is never before the present rate began, nor after
 the moment up to which its bucket is charged. `step` (the record's version) makes a late retry harmless: a
 step not newer than the last one changes nothing.
+
+A hold sets sats aside before a sandbox exists, so that concurrent creates cannot overspend.
+
+    create ──hold_slice──> pending ──probe passed──> begin_charge: the hold is freed, a meter runs
+                              └─────provision failed──> release: nothing was charged
+
+While a sandbox runs, ten minutes of its rate are kept from other spending (`Bucket.reserved`). That reserve
+needs no write, and it ends with the meter.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from sandboxer.kernel.errors import Conflict, NotFound
-from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, checked_amount, checked_rate
-from sandboxer.money.buckets import charge, conclude, settle_account
-from sandboxer.money.ledger import insert_once
-from sandboxer.money.policy import Use
-from sandboxer.money.records import Bucket
-from sandboxer.money.segments import Meter, add_segment, count_use, from_row, give_back
-from sandboxer.money.tables import meter_segments, meters
+from sandboxer.kernel.errors import Conflict, InsufficientCredit, or_not_found
+from sandboxer.kernel.values import value_class
+from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, Sats, checked_amount, checked_rate, sats_for
+from sandboxer.money.buckets import charge, conclude, frozen, settle_account
+from sandboxer.money.ledger import INCOME, find_transfer, insert_once, is_pending, post_transfer, void_pending
+from sandboxer.money.policy import GracePolicy, Use
+from sandboxer.money.records import Bucket, bucket_id
+from sandboxer.money.segments import Meter, add_segment, count_use, give_back, meter_of
+from sandboxer.money.tables import ledger_pendings, meter_segments, meters, money_policy
+from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.workers import announce
 
-__all__ = ["Meter", "change_rate", "charge_once", "close_meter", "find_meter", "open_meter", "settle_account"]
+_US = timedelta(microseconds=1)
 
 
 def open_meter(
@@ -147,14 +158,11 @@ def charge_once(
 
 def find_meter(conn: Connection, meter_id: str) -> Meter | None:
     row = conn.execute(select(meters).where(meters.c.id == meter_id)).one_or_none()
-    return None if row is None else from_row(row)
+    return None if row is None else meter_of(row)
 
 
 def _load(conn: Connection, meter_id: str) -> Meter:
-    meter = find_meter(conn, meter_id)
-    if meter is None:
-        raise NotFound(what="meter", id=meter_id)
-    return meter
+    return or_not_found(find_meter(conn, meter_id), what="meter", id=meter_id)
 
 
 def _seen_until(bucket: Bucket, at: datetime | None, now: datetime) -> datetime:
@@ -194,3 +202,152 @@ def _update(conn: Connection, meter: Meter, values: dict[str, Any], step: int | 
     values["step"] = meter.step if step is None else step
     values["segments"] = meter.segments + 1
     conn.execute(update(meters).where(meters.c.id == meter.id).values(**values))
+
+
+@value_class
+class HoldPolicy:
+    slice: timedelta = timedelta(minutes=10)
+    # A bucket that cannot pay for so long is refused: a sandbox must live long enough to be paid for.
+    least: timedelta = timedelta(seconds=1)
+
+
+HOLDS = HoldPolicy()
+
+
+@value_class
+class Hold:
+    id: str
+    sats: Sats
+
+
+def hold_slice(
+    conn: Connection,
+    owner: str,
+    *,
+    id: str,
+    rate: Rate,
+    reason: str,
+    now: datetime,
+    holds: HoldPolicy = HOLDS,
+) -> Hold | None:
+    """Set aside a slice of the rate, at most what is available; None if the rate is zero.
+
+    The same id holds once. Raises InsufficientCredit if not even the least is available.
+    """
+    if not checked_rate(rate):
+        return None
+    bucket = settle_account(conn, owner, now=now)
+    if (known := find_transfer(conn, id)) is not None:
+        return Hold(id=id, sats=known.amount)
+    least = sats_for(rate, holds.least)
+    free = max(0, bucket.available - frozen(conn, owner))
+    if free < least:
+        raise InsufficientCredit(required=least, available=free, account=owner)
+    sats = min(sats_for(rate, holds.slice), free)
+    hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now)
+    return Hold(id=id, sats=sats)
+
+
+def hold_sats(
+    conn: Connection,
+    bucket: Bucket,
+    sats: Sats,
+    *,
+    id: str,
+    to: str,
+    reason: str,
+    now: datetime,
+) -> Bucket:
+    """Hold an exact sum of a settled bucket for `to`. Raises InsufficientCredit. The same id holds once."""
+    free = max(0, bucket.available - frozen(conn, bucket.owner))
+    if sats > free and find_transfer(conn, id) is None:
+        raise InsufficientCredit(required=sats, available=free, account=bucket.owner)
+    transfer = Transfer(
+        id=id,
+        debit=bucket_id(bucket.owner),
+        credit=to,
+        amount=sats,
+        kind="hold",
+        phase=Phase.PENDING,
+        reason=reason,
+        at=now,
+    )
+    if post_transfer(conn, transfer):
+        bucket = replace(bucket, held=bucket.held + sats)
+    return conclude(conn, bucket, now=now)
+
+
+def release(conn: Connection, owner: str, hold_id: str, *, reason: str, now: datetime) -> Bucket:
+    """Free a hold; nothing is charged for it. A hold that is free or was never made is left as it is."""
+    charge(conn, owner, now=now)
+    if is_pending(conn, hold_id):
+        void_pending(conn, hold_id, reason=reason, now=now)
+    return settle_account(conn, owner, now=now)
+
+
+def begin_charge(
+    conn: Connection,
+    owner: str,
+    *,
+    hold_id: str | None,
+    meter_id: str,
+    subject: str,
+    rate: Rate,
+    now: datetime,
+    ready_at: datetime | None = None,
+    step: int = 0,
+    key: str = "",
+) -> Bucket:
+    """The probe passed: the hold becomes a meter that charges from `ready_at`, in one transaction."""
+    charge(conn, owner, now=now)
+    if hold_id is not None and is_pending(conn, hold_id):
+        void_pending(conn, hold_id, reason="became a meter", now=now)
+    return open_meter(
+        conn,
+        owner,
+        id=meter_id,
+        subject=subject,
+        use=Use.RUNNING,
+        rate=rate,
+        now=now,
+        at=ready_at,
+        step=step,
+        key=key,
+    )
+
+
+def open_holds(conn: Connection, owner: str) -> list[Hold]:
+    """Return the open holds of a bucket, one for each sandbox that is being made."""
+    query = select(ledger_pendings.c.id, ledger_pendings.c.amount).where(
+        ledger_pendings.c.debit == bucket_id(owner)
+    )
+    return [Hold(id=id, sats=sats) for id, sats in conn.execute(query)]
+
+
+def end_charges(conn: Connection, *, now: datetime) -> None:
+    """Let every meter run at nothing from now on, and free all holds: the operator charges no more.
+
+    Meters stay open. When people pay here again, each goes on with the next step of what it belongs to; the
+    time between is nobody's debt.
+    """
+    for row in conn.execute(
+        select(meters).where(meters.c.closed_at.is_(None), meters.c.rate_msats > 0)
+    ).all():
+        meter = meter_of(row)
+        change_rate(conn, meter.id, use=meter.use, rate=0, now=now)
+    waiting = select(ledger_pendings.c.id, ledger_pendings.c.debit).where(ledger_pendings.c.id.like("hold:%"))
+    for id, debit in conn.execute(waiting).all():
+        release(conn, debit.removeprefix(bucket_id("")), id, reason="nothing is charged any more", now=now)
+
+
+def set_policy(
+    conn: Connection, *, grace: GracePolicy, reserve: timedelta, deposit: timedelta = timedelta(0)
+) -> None:
+    """Write the operator's settings for all buckets. Called once, at start."""
+    values = {
+        "grace_us": grace.window // _US,
+        "grace_cap_us": grace.hard_cap // _US,
+        "reserve_us": reserve // _US,
+        "deposit_us": deposit // _US,
+    }
+    conn.execute(update(money_policy).values(**values))

@@ -18,10 +18,11 @@ somebody could live on the grace of ever new accounts that hold a single sat eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import MSATS_PER_SAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds, sats_for
 
 _FAR_US = microseconds(timedelta(days=365 * 1000))
@@ -38,7 +39,7 @@ class Use(StrEnum):
     EGRESS = "egress"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Flow:
     """The sats that flow out of a bucket: the sum of its meters' rates, and what is owed already."""
 
@@ -80,15 +81,6 @@ def collect(flow: Flow) -> tuple[Sats, Flow]:
     return sats, replace(flow, carried=carried)
 
 
-def settle(flow: Flow, *, now: datetime) -> tuple[Sats, Flow]:
-    """Whole sats owed at `now`, and the flow that carries the rest.
-
-    The same flow comes back if no whole sat is owed: nothing is written while nothing is owed.
-    """
-    sats, settled = collect(accrue(flow, now=now))
-    return (sats, settled) if sats else (0, flow)
-
-
 def dry_at(spendable: Sats, flow: Flow) -> datetime | None:
     """Return the first moment at which all that can be spent is used up; None if nothing flows.
 
@@ -109,7 +101,7 @@ class Standing(StrEnum):
     REAPED = "reaped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GracePolicy:
     window: timedelta = timedelta(seconds=60)
     hard_cap: timedelta = timedelta(minutes=10)
@@ -129,7 +121,7 @@ _MOST_S = 10**9
 NO_GRACE = GracePolicy(window=timedelta(0), hard_cap=timedelta(0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Health:
     """The stored condition of a bucket."""
 
@@ -142,7 +134,7 @@ class Health:
     warned_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Tiding:
     """An event to record about an account: `account.low`, `.dry`, `.reaped`, `.funded`."""
 
@@ -151,7 +143,7 @@ class Tiding:
     data: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Verdict:
     health: Health
     # When to look again although nobody did anything; None: no need.

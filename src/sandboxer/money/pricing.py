@@ -13,12 +13,13 @@ unknown is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Cents, Msats, Rate, Sats, checked_rate, sats_for
 from sandboxer.money.policy import Use
 
@@ -27,7 +28,7 @@ _GB = 1 << 30
 _MILLI = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TierPrices:
     cents_per_month: Cents = 700
     # Months offered, each with its discount in thousandths.
@@ -44,7 +45,7 @@ class TierPrices:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TierPrice:
     tier: int
     months: int
@@ -52,7 +53,7 @@ class TierPrice:
     discount_thousandths: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Entitlement:
     tier: int
     requests_per_minute: int
@@ -60,7 +61,7 @@ class Entitlement:
     slots: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Rates:
     """Prices in msats per second; egress in msats per GB."""
 
@@ -75,11 +76,11 @@ class Rates:
     egress_gb_msats: Msats = 0
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            checked_rate(getattr(self, name), field=name)
+        for each in fields(self):
+            checked_rate(getattr(self, each.name), field=each.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Size:
     """The resources of a sandbox. CPUs are counted in thousandths, so that no float touches money."""
 
@@ -88,7 +89,7 @@ class Size:
     disk_mb: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RateCard:
     """The rates of one sandbox in each state of its life, fixed when it is created."""
 
@@ -103,7 +104,7 @@ class RateCard:
 FREE = RateCard(running=0, frozen=0, stored=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Pricing:
     tiers: TierPrices = field(default_factory=TierPrices)
     rates: Rates = field(default_factory=Rates)
@@ -116,7 +117,7 @@ class Pricing:
         return self.profiles.get(profile, self.rates)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Quote:
     """A promised price: a create that names this quote before it expires pays these rates."""
 

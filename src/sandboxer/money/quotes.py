@@ -6,15 +6,16 @@ asked ──named by a create or extend──> used ──its sandbox is gone─
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
-from sandboxer.kernel.errors import Conflict, NotFound, QuoteUnusable
+from sandboxer.kernel.errors import Conflict, QuoteUnusable, or_not_found
+from sandboxer.kernel.values import value_class
 from sandboxer.money.pricing import Quote, RateCard, Size
 from sandboxer.money.tables import quotes
+from sandboxer.store.rows import from_row
 
 # For so long an expired quote is told apart from an unknown one.
 REMEMBERED = timedelta(days=1)
@@ -24,7 +25,7 @@ _GONE = ""
 MOST = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GivenQuote:
     id: str
     account: str
@@ -65,9 +66,9 @@ def give(conn: Connection, given: GivenQuote) -> None:
 def find(conn: Connection, quote_id: str, account: str) -> GivenQuote:
     """Load an account's quote. Raises NotFound, for another account's quote as well."""
     query = select(quotes).where(quotes.c.id == quote_id, quotes.c.account == account)
-    row = conn.execute(query).one_or_none()
-    if row is None:
-        raise NotFound(what="quote", id=quote_id, hint="Ask for one: POST /v1/quotes.")
+    row = or_not_found(
+        conn.execute(query).one_or_none(), what="quote", id=quote_id, hint="Ask for one: POST /v1/quotes."
+    )
     return _from_row(row)
 
 
@@ -133,14 +134,7 @@ def _words(size: Size) -> str:
 
 
 def _from_row(row: Row[Any]) -> GivenQuote:
-    quote = Quote(
-        profile=row.profile,
-        size=Size(vcpu_thousandths=row.vcpu_thousandths, memory_mb=row.memory_mb, disk_mb=row.disk_mb),
-        card=RateCard(running=row.running_msats, frozen=row.frozen_msats, stored=row.stored_msats),
-        egress_gb_msats=row.egress_gb_msats,
-        duration=timedelta(seconds=row.duration_s),
-        sats=row.sats,
-        quoted_at=row.quoted_at,
-        expires_at=row.expires_at,
-    )
-    return GivenQuote(id=row.id, account=row.account, quote=quote, used_by=row.used_by)
+    card = RateCard(running=row.running_msats, frozen=row.frozen_msats, stored=row.stored_msats)
+    lasts = timedelta(seconds=row.duration_s)
+    quote = from_row(Quote, row, size=from_row(Size, row), card=card, duration=lasts)
+    return from_row(GivenQuote, row, quote=quote)

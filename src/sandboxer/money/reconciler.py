@@ -6,23 +6,18 @@ and nothing at all while nothing is due. A commit that names an earlier moment w
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, select
 
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.buckets import DUE_TOPIC, settle_account
 from sandboxer.money.tables import money_buckets
 from sandboxer.store.engine import Store
+from sandboxer.store.reconciler import FAR, Reconciler
 
-log = logging.getLogger(__name__)
 # Buckets settled in one transaction: enough to catch up quickly, few enough to let others write between.
 AT_ONCE = 50
-# A wall clock can be set forward while we sleep.
-LONGEST_SLEEP = timedelta(seconds=30)
 # Many commits in a row move the next moment many times; looking again after so long is soon enough.
 PAUSE = timedelta(milliseconds=20)
 RETRY = timedelta(seconds=1)
@@ -45,48 +40,26 @@ def attend_due(conn: Connection, *, now: datetime) -> list[str]:
     return owners
 
 
-class BucketTimer:
+class BucketTimer(Reconciler):
     """Runs until cancelled. What it finds is told as events (`account.low`, `.dry`, `.reaped`)."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._changed = asyncio.Event()
+        super().__init__("the balance timer", store, clock, retry=RETRY)
+        self._is_news = False
 
-    async def run(self) -> None:
-        leave = self._store.on_commit(self._hear)
-        try:
-            while True:
-                try:
-                    await self._round()
-                except Unavailable as error:
-                    log.warning("the bucket timer waits for the database: %s", error)
-                    await self._clock.sleep(RETRY)
-        finally:
-            leave()
-
-    async def _round(self) -> None:
-        # Cleared before reading: a commit that the read misses sets it again.
-        self._changed.clear()
-        moment = await self._store.read(next_due)
-        now = self._clock.now()
+    async def _round(self) -> datetime:
+        if self._is_news:
+            await self.clock.sleep(PAUSE)
+            # Cleared before reading: a commit that the read misses sets it again.
+            self._is_news = False
+            self._awake.clear()
+        moment = await self.store.read(next_due)
+        now = self.clock.now()
         if moment is not None and moment <= now:
-            await self._store.write(lambda conn: attend_due(conn, now=now))
-            return
-        delay = LONGEST_SLEEP if moment is None else min(moment - now, LONGEST_SLEEP)
-        if await self._sleep(delay):
-            await self._clock.sleep(min(PAUSE, delay))
-
-    async def _sleep(self, delay: timedelta) -> bool:
-        """True if a commit changed the moment meanwhile."""
-        async with asyncio.TaskGroup() as group:
-            asleep = group.create_task(self._clock.sleep(delay))
-            changed = group.create_task(self._changed.wait())
-            await asyncio.wait((asleep, changed), return_when=asyncio.FIRST_COMPLETED)
-            asleep.cancel()
-            changed.cancel()
-        return self._changed.is_set()
+            await self.store.write(lambda conn: attend_due(conn, now=now))
+        return FAR if moment is None else moment
 
     def _hear(self, topics: frozenset[str]) -> None:
         if DUE_TOPIC in topics:
-            self._changed.set()
+            self._is_news = True
+            self.wake()

@@ -14,7 +14,6 @@ particular did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -22,10 +21,12 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Row, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sandboxer.money.accrual import Position, Span, counted_nsats
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Msats, Nsats, Rate, Sats
 from sandboxer.money.policy import Use, nsats_between
+from sandboxer.money.records import Position, Span, counted_nsats
 from sandboxer.money.tables import meter_segments, meters, spent_days
+from sandboxer.store.rows import from_row
 
 _DAY = timedelta(days=1)
 _columns = spent_days.c
@@ -145,7 +146,7 @@ def _add_up(dialect: str) -> Insert:
     return insert.on_conflict_do_update(index_elements=["account", "key", "day"], set_=sums).inline()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Meter:
     id: str
     owner: str
@@ -163,20 +164,9 @@ class Meter:
     key: str = ""
 
 
-def from_row(row: Row[Any]) -> Meter:
-    return Meter(
-        id=row.id,
-        owner=row.owner,
-        subject=row.subject,
-        use=Use(row.kind),
-        rate=row.rate_msats,
-        began_at=row.began_at,
-        rated_at=row.rated_at or row.began_at,
-        closed_at=row.closed_at,
-        segments=row.segments,
-        step=row.step,
-        key=row.key,
-    )
+def meter_of(row: Row[Any]) -> Meter:
+    since = row.rated_at or row.began_at
+    return from_row(Meter, row, use=Use(row.kind), rate=row.rate_msats, rated_at=since)
 
 
 def pause_meters(conn: Connection, owner: str, spans: Iterable[Span], *, with_free: bool = False) -> None:
@@ -191,7 +181,7 @@ def pause_meters(conn: Connection, owner: str, spans: Iterable[Span], *, with_fr
     for began, ended in spans:
         for row in conn.execute(running.order_by(meters.c.id)).all():
             if row.began_at < ended:
-                _pause(conn, from_row(row), began, ended)
+                _pause(conn, meter_of(row), began, ended)
 
 
 def add_segment(conn: Connection, meter: Meter, ended: datetime) -> None:

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -18,12 +18,12 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, func, select, tuple_
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.money.accrual import counted
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.ledger import from_row
 from sandboxer.money.policy import Standing, Use, nsats_between, reap_at
-from sandboxer.money.records import Bucket, bucket_id
+from sandboxer.money.records import bucket_id, counted
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
@@ -46,7 +46,7 @@ CSV_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountView:
     owner: str
     # What is in the bucket, less what is owed at this moment.
@@ -65,7 +65,7 @@ class AccountView:
     reap_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Line:
     """A transfer as one of its owners sees it."""
 
@@ -75,14 +75,14 @@ class Line:
     change: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Page:
     lines: Sequence[Line]
     # Pass it as `cursor` to get the next page; None on the last page.
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class UsageLine:
     subject: str
     use: Use
@@ -101,7 +101,7 @@ def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
     bucket = load_bucket(conn, owner)
     now_owed = bucket.run_to(now).flow.carried // NSATS_PER_SAT
     paid = max(0, min(now_owed, bucket.spendable))
-    seen = _after(bucket, paid, now_owed - paid)
+    seen = replace(bucket, posted=bucket.posted - paid, debt=bucket.debt + now_owed - paid)
     began = bucket.health.grace_began_at
     mine = ledger_accounts.c.id == bucket_id(owner)
     incoming = conn.execute(select(func.sum(ledger_accounts.c.credits_pending)).where(mine)).scalar()
@@ -226,10 +226,6 @@ def _csv_lines(lines: Sequence[Line]) -> str:
         cells["data"] = json.dumps(cells["data"], separators=(",", ":")) if cells["data"] else ""
         rows.append([_harmless(cells[name]) for name in CSV_COLUMNS])
     return _csv(rows)
-
-
-def _after(bucket: Bucket, paid: Sats, unpaid: Sats) -> Bucket:
-    return replace(bucket, posted=bucket.posted - paid, debt=bucket.debt + unpaid)
 
 
 def _accounts_of(conn: Connection, owner: str) -> frozenset[str]:

@@ -7,26 +7,21 @@ same transaction: no balance has to be summed up. `verification.verify` recomput
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text, text, true
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text, true
 
-from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
+from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, index_of, metadata, nullable, required
 
 ledger_accounts = Table(
     "ledger_accounts",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("asset", Text, nullable=False),
+    *required(Text, "kind", "asset"),
     # The account that owns it; empty for the platform's own.
     Column("owner", Text, nullable=False),
     Column("may_overdraw", Boolean, nullable=False),
-    Column("debits_posted", BigInteger, nullable=False),
-    Column("credits_posted", BigInteger, nullable=False),
-    Column("debits_pending", BigInteger, nullable=False),
-    Column("credits_pending", BigInteger, nullable=False),
+    *required(BigInteger, "debits_posted", "credits_posted", "debits_pending", "credits_pending"),
     # How many transfers touched it, and the sum of their digests modulo 2⁶²: both change with any of them.
-    Column("transfers", BigInteger, nullable=False),
-    Column("digest", BigInteger, nullable=False),
+    *required(BigInteger, "transfers", "digest"),
     Column("created_at", UtcDateTime, nullable=False),
     # The last line of defence: even a wrong program cannot spend what is not there.
     CheckConstraint("may_overdraw OR credits_posted - debits_posted - debits_pending >= 0", name="covered"),
@@ -38,9 +33,7 @@ ledger_transfers = Table(
     "ledger_transfers",
     metadata,
     Column("seq", RowId, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False),
-    Column("debit", Text, nullable=False),
-    Column("credit", Text, nullable=False),
+    *required(Text, "id", "debit", "credit"),
     Column("amount", BigInteger, nullable=False),
     Column("asset", Text, nullable=False),
     # What it is for: credit, charge, refund, hold, repay, spend, …
@@ -57,13 +50,7 @@ ledger_transfers = Table(
     CheckConstraint("debit <> credit", name="sides"),
     Index("uq_ledger_transfers_id", "id", unique=True),
     # A pending transfer is resolved once.
-    Index(
-        "uq_ledger_transfers_pending_id",
-        "pending_id",
-        unique=True,
-        sqlite_where=text("pending_id IS NOT NULL"),
-        postgresql_where=text("pending_id IS NOT NULL"),
-    ),
+    index_of("uq_ledger_transfers_pending_id", "pending_id", where="pending_id IS NOT NULL", unique=True),
     # Nothing is ever deleted, so SQLite's next number is the greatest and one, without a count beside it.
     Index(None, "debit", "seq"),
     Index(None, "credit", "seq"),
@@ -91,8 +78,7 @@ money_buckets = Table(
     Column("settlements", BigInteger, nullable=False),
     # alive, grace or reaped, and what the next decision about it needs.
     Column("standing", Text, nullable=False),
-    Column("grace_began_at", UtcDateTime),
-    Column("last_receipt_at", UtcDateTime),
+    *nullable(UtcDateTime, "grace_began_at", "last_receipt_at"),
     Column("warned_s", Integer),
     # False for a budget that someone else gave: it ends with its last sat.
     Column("has_grace", Boolean, nullable=False, server_default=true()),
@@ -102,12 +88,7 @@ money_buckets = Table(
     Column("look_at", UtcDateTime),
     # The next moment at which something becomes true by itself; the one timer reads its smallest value.
     Column("due_at", UtcDateTime),
-    Index(
-        None,
-        "due_at",
-        sqlite_where=text("due_at IS NOT NULL"),
-        postgresql_where=text("due_at IS NOT NULL"),
-    ),
+    index_of(None, "due_at", where="due_at IS NOT NULL"),
 )
 
 # One row, as the operator set it: what holds for all buckets alike, whoever touches them.
@@ -115,23 +96,20 @@ money_policy = Table(
     "money_policy",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("grace_us", BigInteger, nullable=False),
-    Column("grace_cap_us", BigInteger, nullable=False),
-    Column("reserve_us", BigInteger, nullable=False),
+    *required(BigInteger, "grace_us", "grace_cap_us", "reserve_us"),
     # For how long what is kept must be payable: so much cannot be given away.
     Column("deposit_us", BigInteger, nullable=False, server_default="0"),
     # The end of the last gap in time: a bucket settled later has no gap to look for.
     Column("gaps_until", UtcDateTime),
 )
 
-# Times of which not everything is charged (see `accrual`): outages, and time that no clock has witnessed.
+# Times of which not everything is charged (see `records`): outages, and time that no clock has witnessed.
 time_gaps = Table(
     "time_gaps",
     metadata,
     Column("seq", RowId, primary_key=True, autoincrement=True),
     Column("kind", Text, nullable=False),
-    Column("began_at", UtcDateTime, nullable=False),
-    Column("ended_at", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "began_at", "ended_at"),
     Index(None, "ended_at"),
 )
 
@@ -152,19 +130,20 @@ quotes = Table(
     "quotes",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("account", Text, nullable=False),
-    Column("profile", Text, nullable=False),
-    Column("vcpu_thousandths", BigInteger, nullable=False),
-    Column("memory_mb", BigInteger, nullable=False),
-    Column("disk_mb", BigInteger, nullable=False),
-    Column("running_msats", BigInteger, nullable=False),
-    Column("frozen_msats", BigInteger, nullable=False),
-    Column("stored_msats", BigInteger, nullable=False),
-    Column("egress_gb_msats", BigInteger, nullable=False),
-    Column("duration_s", BigInteger, nullable=False),
-    Column("sats", BigInteger, nullable=False),
-    Column("quoted_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime, nullable=False),
+    *required(Text, "account", "profile"),
+    *required(
+        BigInteger,
+        "vcpu_thousandths",
+        "memory_mb",
+        "disk_mb",
+        "running_msats",
+        "frozen_msats",
+        "stored_msats",
+        "egress_gb_msats",
+        "duration_s",
+        "sats",
+    ),
+    *required(UtcDateTime, "quoted_at", "expires_at"),
     # The sandbox that took it.
     Column("used_by", Text),
     Index(None, "expires_at"),
@@ -184,8 +163,7 @@ meters = Table(
     # Since when at this rate, or since the last gap; what was before is in `meter_segments`.
     Column("began_at", UtcDateTime, nullable=False),
     # Since when at this rate, gaps or not; None: since `began_at`.
-    Column("rated_at", UtcDateTime),
-    Column("closed_at", UtcDateTime),
+    *nullable(UtcDateTime, "rated_at", "closed_at"),
     # How many rates it had before: numbers its segments.
     Column("segments", Integer, nullable=False),
     # The newest step of its subject's life it has heard of; older ones are late and change nothing.
@@ -194,12 +172,7 @@ meters = Table(
     Column("key", Text, nullable=False, server_default=""),
     Index(None, "owner"),
     Index(None, "subject"),
-    Index(
-        "ix_meters_open",
-        "owner",
-        sqlite_where=text("closed_at IS NULL"),
-        postgresql_where=text("closed_at IS NULL"),
-    ),
+    index_of("ix_meters_open", "owner", where="closed_at IS NULL"),
 )
 
 # What was used: a time at a rate, or a single charge in msats (began_at = ended_at).
@@ -209,12 +182,9 @@ meter_segments = Table(
     Column("seq", RowId, primary_key=True, autoincrement=True),
     # `<meter>:<n>`, or the caller's own id of a single charge.
     Column("id", Text, nullable=False, unique=True),
-    Column("owner", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("kind", Text, nullable=False),
+    *required(Text, "owner", "subject", "kind"),
     Column("rate_msats", BigInteger, nullable=False),
-    Column("began_at", UtcDateTime, nullable=False),
-    Column("ended_at", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "began_at", "ended_at"),
     Column("msats", BigInteger, nullable=False),
     Column("key", Text, nullable=False, server_default=""),
     Index(None, "owner", "ended_at"),
@@ -222,7 +192,7 @@ meter_segments = Table(
     sqlite_autoincrement=True,
 )
 
-# What each key of an account has spent on each day: added up with the spending itself (see `spending`).
+# What each key of an account has spent on each day: added up with the spending itself (see `segments`).
 spent_days = Table(
     "spent_days",
     metadata,
@@ -231,8 +201,7 @@ spent_days = Table(
     # The midnight that began it, UTC.
     Column("day", UtcDateTime, primary_key=True),
     # Two sums, each of which fits: the whole sats of what was used, and the rests that made none.
-    Column("used_sats", BigInteger, nullable=False),
-    Column("used_nsats", BigInteger, nullable=False),
+    *required(BigInteger, "used_sats", "used_nsats"),
     # Given away, less what came back; may be below zero.
     Column("moved_sats", BigInteger, nullable=False),
     Index(None, "account", "day"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import checked_amount
 
 MAX_ID_CHARACTERS = 200
@@ -77,7 +78,7 @@ class Phase(StrEnum):
     VOID = "void"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Transfer:
     # Chosen before the call: a retry with the same id is the same transfer.
     id: str
@@ -167,19 +168,24 @@ class TransferRow(NamedTuple):
 
     def as_transfer(self) -> Transfer:
         """Convert the row. Raises InvalidRequest or ValueError if it is not a valid transfer."""
-        return Transfer(
-            id=self.id,
-            debit=self.debit,
-            credit=self.credit,
-            amount=self.amount,
-            asset=Asset(self.asset),
-            kind=self.kind,
-            phase=Phase(self.phase),
-            pending_id=self.pending_id,
-            reason=self.reason,
-            at=datetime.fromisoformat(self.moment),
-            data=json.loads(self.data),
-        )
+        return transfer_of(self, at=datetime.fromisoformat(self.moment), data=json.loads(self.data))
+
+
+def transfer_of(row: Any, *, at: datetime, data: Mapping[str, Any]) -> Transfer:
+    """Return the transfer of a row with these columns."""
+    return Transfer(
+        id=row.id,
+        debit=row.debit,
+        credit=row.credit,
+        amount=row.amount,
+        asset=Asset(row.asset),
+        kind=row.kind,
+        phase=Phase(row.phase),
+        pending_id=row.pending_id,
+        reason=row.reason,
+        at=at,
+        data=data,
+    )
 
 
 def may_leave_budget(kind: str, credit: str) -> bool:

@@ -6,17 +6,18 @@ Both are read from what the meters wrote anyway, so they cost no write.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, union
 
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import NSATS_PER_MSAT, microseconds
 from sandboxer.money.policy import nsats_between
 from sandboxer.money.statements import UsageLine, usage
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.observe.webhooks.outbox import Happening
+from sandboxer.store.rows import from_row
 
 MAX_PAGE = 500
 DAY = timedelta(days=1)
@@ -27,7 +28,7 @@ MOST_DAYS = 31
 _s = meter_segments.c
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Segment:
     seq: int
     id: str
@@ -144,7 +145,8 @@ def _day(conn: Connection, day: date, now: datetime) -> Iterator[Happening]:
     began = _began(day)
     ended = began + DAY
     for owner in _users(conn, began, ended):
-        lines = [line for line in usage(conn, owner, since=began, until=ended, now=now) if _is_any(line)]
+        used = usage(conn, owner, since=began, until=ended, now=now)
+        lines = [line for line in used if line.seconds_us or line.nsats]
         if not lines:
             continue
         total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
@@ -169,10 +171,6 @@ def _users(conn: Connection, began: datetime, ended: datetime) -> list[str]:
     return sorted(conn.execute(union(over, running)).scalars())
 
 
-def _is_any(line: UsageLine) -> bool:
-    return bool(line.seconds_us or line.nsats)
-
-
 def _line(line: UsageLine) -> dict[str, Any]:
     return {
         "subject": line.subject,
@@ -194,15 +192,11 @@ def _began(day: date) -> datetime:
 
 def _segment(row: Row[Any]) -> Segment:
     nsats = nsats_between(row.rate_msats, row.began_at, row.ended_at) + row.msats * NSATS_PER_MSAT
-    return Segment(
-        seq=row.seq,
-        id=row.id,
+    return from_row(
+        Segment,
+        row,
         account=row.owner,
-        subject=row.subject,
         use=row.kind,
-        rate_msats=row.rate_msats,
-        began_at=row.began_at,
-        ended_at=row.ended_at,
         seconds_us=microseconds(row.ended_at - row.began_at),
         msats=nsats // NSATS_PER_MSAT,
     )

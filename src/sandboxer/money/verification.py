@@ -210,19 +210,21 @@ def _compare_buckets(conn: Connection, charged: Counter[str], repaid: Counter[st
     for owner in rates.keys() | used.keys() | buckets.keys():
         bucket = buckets.get(owner)
         if bucket is None:
-            proof.find(f"account {owner} is metered and has no bucket")
+            proof.find(f"account {owner} is metered and has no balance")
             continue
         if bucket.rate_msats != rates[owner]:
-            proof.find(f"bucket {owner}: its rate is {bucket.rate_msats}, its meters say {rates[owner]}")
+            proof.find(f"balance of {owner}: its rate is {bucket.rate_msats}, its meters say {rates[owner]}")
         sats = charged[bucket_id(owner)] + charged[debt_id(owner)]
         collected = charged[bucket_id(owner)] + repaid[bucket_id(owner)] + repaid[debt_id(owner)]
         if bucket.collected_sats != collected:
-            proof.find(f"bucket {owner}: {bucket.collected_sats} sats collected, transfers say {collected}")
+            proof.find(
+                f"balance of {owner}: {bucket.collected_sats} sats collected, transfers say {collected}"
+            )
         if not 0 <= bucket.carried_nsats < NSATS_PER_SAT:
-            proof.find(f"bucket {owner}: {bucket.carried_nsats} nanosats is no fraction of a sat")
+            proof.find(f"balance of {owner}: {bucket.carried_nsats} nanosats is no fraction of a sat")
         if used[owner] != sats * NSATS_PER_SAT + bucket.carried_nsats:
             proof.find(
-                f"bucket {owner}: used {used[owner]} nanosats, charged {sats} sats and carried"
+                f"balance of {owner}: used {used[owner]} nanosats, charged {sats} sats and carried"
                 f" {bucket.carried_nsats} nanosats"
             )
 

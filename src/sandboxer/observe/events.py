@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, Index, Row, Table, Text, func, insert, select
+from sqlalchemy import Column, Connection, Index, Table, Text, func, insert, select
 
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
+from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata, required
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 MAX_PAGE = 500
@@ -27,10 +28,7 @@ events = Table(
     metadata,
     # AUTOINCREMENT: an id is never given twice, even after the newest rows were pruned.
     Column("id", RowId, primary_key=True, autoincrement=True),
-    Column("subject", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    *required(Text, "subject", "kind", "actor", "reason"),
     Column("at", UtcDateTime, nullable=False),
     Column("data", JsonValue, nullable=False),
     Index(None, "subject", "id"),
@@ -39,7 +37,7 @@ events = Table(
 _INSERT = insert(events).inline()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Event:
     # Grows in the order events become visible: whoever saw id N will never be shown a smaller one later.
     id: int
@@ -78,7 +76,7 @@ def record(
     announce(conn, subject)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Told:
     """What one of many events of the same kind says."""
 
@@ -122,7 +120,7 @@ class Events:
         query = select(events).where(events.c.id > after).order_by(events.c.id).limit(min(limit, MAX_PAGE))
         if subject is not None:
             query = query.where(events.c.subject == subject)
-        return await self._store.read(lambda conn: [_event(row) for row in conn.execute(query)])
+        return await self._store.read(lambda conn: [from_row(Event, row) for row in conn.execute(query)])
 
     async def last_id(self) -> int:
         """Returns the newest id, or 0. Following from there gives only new events."""
@@ -173,15 +171,3 @@ class _Bell:
     def __init__(self, subject: str | None) -> None:
         self.subject = subject
         self.rung = asyncio.Event()
-
-
-def _event(row: Row[Any]) -> Event:
-    return Event(
-        id=row.id,
-        subject=row.subject,
-        kind=row.kind,
-        actor=row.actor,
-        reason=row.reason,
-        at=row.at,
-        data=row.data,
-    )

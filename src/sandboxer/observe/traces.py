@@ -15,9 +15,10 @@ import re
 import secrets
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
+
+from sandboxer.kernel.values import brief_value_class, value_class
 
 # Of the environment, as tools that read it expect.
 TRACEPARENT = "TRACEPARENT"
@@ -32,7 +33,7 @@ FACTS = "facts"
 Attribute = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Trace:
     """Names a span's place in a trace."""
 
@@ -51,7 +52,7 @@ class Trace:
         return Trace(self.trace_id, _new_span(), self.span_id, self.is_sampled)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Span:
     """Describes something that took a while, for a collector."""
 

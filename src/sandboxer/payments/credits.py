@@ -14,7 +14,7 @@ budgets of delegated keys, refunds, payouts) can leave it alone while meters and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -31,17 +31,8 @@ from sandboxer.money.ledger import find_transfer, open_account, post_transfer
 from sandboxer.money.records import bucket_id, debt_id, frozen_id, unconfirmed_id
 from sandboxer.money.transfers import AccountKind, Transfer
 
-ACTOR = "system:payments"
 PAYMENT = "payment"
 REVERSAL = "reversal"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """What a payment that is not final yet gave: so much now, and the rest when it is confirmed."""
-
-    granted: Sats
-    withheld: Sats
 
 
 def external(source: str) -> str:
@@ -121,8 +112,9 @@ def pending_begin(
     at_most: Sats,
     source: str,
     now: datetime,
-) -> Pending:
-    """Credit a payment that was seen but is not final, up to what the payer may still have pending.
+) -> Sats:
+    """Credit a payment that was seen but is not final, up to what the payer may still have pending. Returns
+    what it gave now; the rest comes when it is confirmed.
 
     It counts as a receipt too: the window of an account in grace starts again. The same payment begins once.
     """
@@ -130,7 +122,7 @@ def pending_begin(
     _open(conn, account, source, now)
     id = _pending_transfer(payment_id)
     if (known := find_transfer(conn, id)) is not None:
-        return Pending(granted=known.amount, withheld=sats - known.amount)
+        return known.amount
     granted = min(sats, max(0, at_most))
     receipt(conn, account, sats, now=now)
     if granted:
@@ -144,7 +136,7 @@ def pending_begin(
             reason="paid, not yet confirmed",
             now=now,
         )
-    return Pending(granted=granted, withheld=sats - granted)
+    return granted
 
 
 def pending_confirm(
@@ -164,16 +156,8 @@ def pending_confirm(
     granted = granted_to(conn, payment_id)
     changed = False
     if granted:
-        confirmed = Transfer(
-            id=f"payment:{payment_id}:confirmed",
-            debit=external(source),
-            credit=unconfirmed_id(account),
-            amount=granted,
-            kind="confirmed",
-            reason="confirmed on its chain",
-            at=now,
-        )
-        changed = post_transfer(conn, confirmed)
+        id, sides = f"payment:{payment_id}:confirmed", (external(source), unconfirmed_id(account))
+        changed = _between(conn, *sides, granted, id, "confirmed", "confirmed on its chain", now)
     if sats > granted:
         changed |= credit_final(
             conn,
@@ -275,10 +259,7 @@ def _take_back(
         (f"{id}:debt", debt_id(account), sats - there),
     ):
         if amount:
-            taken = Transfer(
-                id=name, debit=side, credit=to, amount=amount, kind=REVERSAL, reason=reason, at=now
-            )
-            post_transfer(conn, taken)
+            _between(conn, side, to, amount, name, REVERSAL, reason, now)
     owed = sats - there
     # Use that was paid with money that went back earns no grace until its debt is paid.
     after = replace(

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
+from sandboxer.accounts.records import NO_OFFERS, PaymentOffers
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.money.pricing import TierPrices
 from sandboxer.observe.webhooks.use_cases import Webhooks
-from sandboxer.payments.chains.configuration import ChainPlan, open_chains
-from sandboxer.payments.chains.contract import CheckedChain
+from sandboxer.payments.chains.configuration import ChainPlan, HotWalletPlan, open_chains
+from sandboxer.payments.chains.contract import CheckedChain, Rails, Standings
 from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.ledger import GiftCardGoods
 from sandboxer.payments.gift_cards.records import MailServer, read_gift_policy
+from sandboxer.payments.gift_cards.use_cases import GiftCardDependencies
 from sandboxer.payments.invoices.records import InvoicePolicy, read_policy
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases, open_invoices
-from sandboxer.payments.oracle.oracle import open_rates
-from sandboxer.payments.oracle.rates import Rates
-from sandboxer.payments.rails import Rails, Standings
-from sandboxer.payments.wallet.caps import HotWalletPlan
-from sandboxer.payments.x402 import config
+from sandboxer.payments.rate_sources import open_rates
+from sandboxer.payments.rates import Rates
+from sandboxer.payments.x402 import ways
 from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.store.engine import Store
 
@@ -40,7 +39,7 @@ else:
     hot_wallet = late("sandboxer.payments.hot_wallet")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Payments:
     rates: Rates
     # None where the operator takes no x402 payments.
@@ -50,13 +49,13 @@ class Payments:
     gift_cards: GiftCards
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PaymentSettings:
     """What the settings say of payments."""
 
     url: str
     state_dir: Path
-    charging: bool
+    is_charged: bool
     x402: Mapping[str, Any]
     signer_key: str | None
     # Dollars by asset; empty: the world is asked.
@@ -84,12 +83,14 @@ async def open_payments(
     webhooks: Webhooks,
 ) -> AsyncIterator[Payments]:
     """Raises InvalidRequest for settings that cannot be."""
-    taken = config.parse(settings.x402)
+    taken = ways.read_settings(settings.x402)
+    key_life = KeyLife(keys, store, clock)
     async with AsyncExitStack() as closing:
-        rates = await closing.enter_async_context(open_rates(settings.fixed_rates, settings.rates, clock))
+        asking = open_rates(settings.fixed_rates, settings.rates, clock, is_charged=settings.is_charged)
+        rates = await closing.enter_async_context(asking)
         x402 = None
         if taken is not None:
-            if not settings.charging:
+            if not settings.is_charged:
                 raise InvalidRequest(field="x402", why="nothing is charged here (charging is off)")
             x402 = await closing.enter_async_context(
                 open_x402(
@@ -114,7 +115,7 @@ async def open_payments(
                 chains=chains,
                 rates=rates,
                 tiers=settings.tiers,
-                key_life=KeyLife(keys, store, clock),
+                key_life=key_life,
                 policy=policy,
                 goods=(GiftCardGoods(),),
                 standings=coins,
@@ -126,21 +127,20 @@ async def open_payments(
                     settings.hot_wallet, store, clock, chains=chains, plans=settings.chains, policy=policy
                 )
             )
-        gift_cards = await closing.enter_async_context(
-            open_gift_cards(
-                store,
-                clock,
-                seal=seal,
-                rates=rates,
-                tiers=settings.tiers,
-                key_life=KeyLife(keys, store, clock),
-                invoices=invoices,
-                webhooks=webhooks,
-                url=settings.url,
-                policy=read_gift_policy(settings.gift_cards),
-                mail=settings.mail,
-            )
+        selling = GiftCardDependencies(
+            store=store,
+            clock=clock,
+            seal=seal,
+            rates=rates,
+            tiers=settings.tiers,
+            key_life=key_life,
+            invoices=invoices,
+            webhooks=webhooks,
+            url=settings.url,
+            policy=read_gift_policy(settings.gift_cards),
+            mail=settings.mail,
         )
+        gift_cards = await closing.enter_async_context(open_gift_cards(selling))
         offers = NO_OFFERS if x402 is None else x402.asking
         yield Payments(rates=rates, x402=x402, offers=offers, invoices=invoices, gift_cards=gift_cards)
 

@@ -7,7 +7,6 @@ arrives, so there is never one without the other, and no network is used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -119,32 +118,26 @@ SELLER = "system:payments"
 SOLD = "sold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """A tier and its end."""
-
-    tier: int
-    until: datetime
-
-
-def term_after(tier: int | None, until: datetime | None, *, bought: int, months: int, now: datetime) -> Term:
-    """Return the tier after a purchase. Pure. The same tier continues where it ends; a lower one is refused.
+def term_after(
+    tier: int | None, until: datetime | None, *, bought: int, months: int, now: datetime
+) -> datetime:
+    """Return when a bought tier ends. Pure. The same tier continues where it ends; a lower one is refused.
 
     A higher one starts now, and what was left of the lower one is added at its worth.
     """
     if tier is None or until is None or until <= now:
-        return Term(tier=bought, until=add_months(now, months))
+        return add_months(now, months)
     if bought < tier:
         raise Conflict(
             why=f"tier {tier} is paid until {until.isoformat()}",
             hint=f"Buy tier {tier} or higher, or wait until it ends.",
         )
     left = until - now
-    return Term(tier=bought, until=add_months(now + left * tier // bought, months))
+    return add_months(now + left * tier // bought, months)
 
 
-def check_sale(account: Account, *, tier: int, months: int, now: datetime) -> Term:
-    """Return the term after a sale. Raises what would refuse it, before anybody is asked for money."""
+def check_sale(account: Account, *, tier: int, months: int, now: datetime) -> datetime:
+    """Return when the tier of a sale ends. Raises what would refuse it, before anybody is asked for money."""
     return term_after(account.tier, account.entitled_until, bought=tier, months=months, now=now)
 
 
@@ -185,12 +178,11 @@ def record_sale(
     if before.tier is not None and before.tier > tier and before.tier_at(now) is not None:
         # Bought elsewhere meanwhile; the money is in, so the better tier lasts longer.
         ends = before.entitled_until or now
-        term = Term(tier=before.tier, until=ends + (add_months(ends, months) - ends) * tier // before.tier)
+        until = ends + (add_months(ends, months) - ends) * tier // before.tier
+        tier = before.tier
     else:
-        term = check_sale(before, tier=tier, months=months, now=now)
-    return accounts.entitle(
-        conn, account, tier=term.tier, until=term.until, actor=SELLER, reason="bought", now=now
-    )
+        until = check_sale(before, tier=tier, months=months, now=now)
+    return accounts.entitle(conn, account, tier=tier, until=until, actor=SELLER, reason="bought", now=now)
 
 
 def sell(conn: Connection, payment: Payment, *, id: str, source: str, now: datetime) -> Account | None:

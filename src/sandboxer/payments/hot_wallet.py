@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,12 +26,12 @@ from sandboxer.kernel.errors import (
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.chains.addresses import network_of
 from sandboxer.payments.chains.bitcoin import Script, read_account_key
-from sandboxer.payments.chains.configuration import ChainPlan, Source
+from sandboxer.payments.chains.configuration import ChainPlan, HotWalletPlan, Source
 from sandboxer.payments.chains.contract import Chain, Deposit
 from sandboxer.payments.invoices import refunds, repository
+from sandboxer.payments.invoices.reconciler import PollingReconciler
 from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Refund, RefundState
 from sandboxer.payments.wallet.agent import AgentWallet, Preparing, open_spender, open_wallet
-from sandboxer.payments.wallet.caps import HotWalletPlan
 from sandboxer.payments.wallet.spenders import Prepared
 from sandboxer.store.engine import Store
 
@@ -45,7 +45,7 @@ FOLLOWED_FOR = timedelta(days=1)
 _WAITING = (RefundState.QUEUED, RefundState.SENDING)
 
 
-class HotWallet:
+class HotWallet(PollingReconciler):
     def __init__(
         self,
         chain: Chain,
@@ -57,34 +57,22 @@ class HotWallet:
         confirmations: int,
         poll: timedelta,
     ) -> None:
+        super().__init__(repository.refunds_topic(chain.code), store, clock)
         self._chain = chain
         self._spender = spender
         self._wallet = wallet
-        self._store = store
-        self._clock = clock
         self._confirmations = confirmations
-        self._poll = poll
+        self._pause = poll
         # When each refund that could not go is tried again, and how often it was.
         self._later: dict[str, tuple[datetime, int]] = {}
-        self._news = asyncio.Event()
 
-    async def run(self) -> None:
-        topic = repository.refunds_topic(self._chain.code)
-        leave = self._store.on_commit(lambda topics: self._news.set() if topic in topics else None)
-        try:
-            while True:
-                self._news.clear()
-                pause = self._poll.total_seconds() if await self.look() else None
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._news.wait()
-        finally:
-            leave()
+    async def _poll(self) -> timedelta | None:
+        return self._pause if await self.look() else None
 
     async def look(self) -> int:
         """Take one step for every refund that is due. Returns how many are not finished."""
-        now = self._clock.now()
-        found = await self._store.read(
+        now = self.clock.now()
+        found = await self.store.read(
             lambda conn: refunds.unfinished_refunds(conn, self._chain.code, since=now - FOLLOWED_FOR)
         )
         known = {refund.id for refund in found}
@@ -118,16 +106,13 @@ class HotWallet:
                 await self._follow(refund)
             case RefundState.CONFIRMED:
                 if not await self._spender.depth(_prepared(refund).txid):
-                    now = self._clock.now()
-                    await self._store.write(
-                        lambda conn: refunds.unconfirm_refund(conn, refund.id, actor=ACTOR, now=now)
-                    )
+                    await self._record(refunds.unconfirm_refund, refund)
 
     async def _sign(self, refund: Refund) -> Refund:
         """Sign a refund within the caps and record it. Raises Forbidden above them."""
-        before = await self._store.read(lambda conn: refunds.signed_before(conn, refund))
+        before = await self.store.read(lambda conn: refunds.signed_before(conn, refund))
         prepared = await self._prepare(refund) if before is None else _prepared(before)
-        now = self._clock.now()
+        now = self.clock.now()
         # By the output: however often we come here, it counts once. Written to disk, so not on the loop.
         await asyncio.to_thread(
             self._wallet.charge,
@@ -136,7 +121,7 @@ class HotWallet:
             refund.amount + prepared.fee,
             now=now,
         )
-        return await self._store.write(
+        return await self.store.write(
             lambda conn: refunds.begin_refund(
                 conn,
                 refund.id,
@@ -149,7 +134,7 @@ class HotWallet:
         )
 
     async def _prepare(self, refund: Refund) -> Prepared:
-        invoice = await self._store.read(lambda conn: repository.find(conn, refund.invoice))
+        invoice = await self.store.read(lambda conn: repository.find(conn, refund.invoice))
         deposit = await self._deposit(refund, invoice)
         self._spender.learn(invoice.index)
         return await self._spender.prepare(refund.address, refund.amount, spend=deposit)
@@ -170,12 +155,9 @@ class HotWallet:
                 await self._spender.broadcast(prepared)
             except Conflict as error:
                 if await self._spender.depth(prepared.txid) is None:
-                    await self._give_up(refund, str(error.facts.get("why")))
+                    await self._record(refunds.give_up_refund, refund, str(error.facts.get("why")))
                     raise
-        now = self._clock.now()
-        await self._store.write(
-            lambda conn: refunds.mark_refund_sent(conn, refund.id, prepared.txid, actor=ACTOR, now=now)
-        )
+        await self._record(refunds.mark_refund_sent, refund, prepared.txid)
 
     async def _follow(self, refund: Refund) -> None:
         prepared = _prepared(refund)
@@ -186,30 +168,25 @@ class HotWallet:
             await self._spender.broadcast(prepared)
             return
         if depth >= self._confirmations:
-            now = self._clock.now()
-            await self._store.write(
-                lambda conn: refunds.confirm_refund(conn, refund.id, actor=ACTOR, now=now)
-            )
+            await self._record(refunds.confirm_refund, refund)
 
-    async def _give_up(self, refund: Refund, why: str) -> None:
-        now = self._clock.now()
-        await self._store.write(
-            lambda conn: refunds.give_up_refund(conn, refund.id, why, actor=ACTOR, now=now)
-        )
+    async def _record(self, step: Callable[..., Refund], refund: Refund, *facts: str) -> None:
+        now = self.clock.now()
+        await self.store.write(lambda conn: step(conn, refund.id, *facts, actor=ACTOR, now=now))
 
     async def _put_off(self, refund: Refund, why: str) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         tries = self._later[refund.id][1] if refund.id in self._later else 0
         self._later[refund.id] = (now + min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** min(tries, 10)), tries + 1)
-        if await self._store.write(lambda conn: refunds.hold_refund(conn, refund.id, why, now=now)):
+        if await self.store.write(lambda conn: refunds.hold_refund(conn, refund.id, why, now=now)):
             log.warning("refund %s waits: %s", refund.id, why)
 
     async def _hold_all(self, waiting: Sequence[Refund]) -> None:
         """Note on each refund that the node is down; it is tried again at the next look."""
-        why, now = f"the {self._chain.code} node cannot be relied on right now", self._clock.now()
+        why, now = f"the {self._chain.code} node cannot be relied on right now", self.clock.now()
         ids = [refund.id for refund in waiting if refund.state in _WAITING and refund.held != why]
         if ids:
-            await self._store.write(lambda conn: [refunds.hold_refund(conn, id, why, now=now) for id in ids])
+            await self.store.write(lambda conn: [refunds.hold_refund(conn, id, why, now=now) for id in ids])
 
 
 def _prepared(refund: Refund) -> Prepared:

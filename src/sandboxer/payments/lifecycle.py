@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.store.steps import Lifecycle
 
 
 class State(StrEnum):
@@ -92,9 +92,4 @@ FAILURES = frozenset({S.FAILED, S.REPLACED, S.NOT_FOUND})
 OVER = FAILURES | {S.CONFIRMED}
 
 
-def next_state(state: State, signal: Signal) -> State:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
-    try:
-        return TRANSITIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
+next_state = Lifecycle(TRANSITIONS).next_state

@@ -6,20 +6,21 @@ A step and its effect on the ledger are one transaction: a payment that is `conf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, func, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, update
 
 from sandboxer.identity.signatures.wallets import wallet_of
-from sandboxer.kernel.errors import Conflict, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.errors import Conflict, NotFound, or_not_found
+from sandboxer.kernel.values import brief_value_class, new_id, value_class
 from sandboxer.money.ledger import insert_once
 from sandboxer.observe.events import record
-from sandboxer.payments.lifecycle import CREDITED, IN_FLIGHT, OVER, Signal, State, next_state
-from sandboxer.payments.tables import payments
+from sandboxer.payments.lifecycle import CREDITED, IN_FLIGHT, Signal, State, next_state
+from sandboxer.payments.tables import after_last, payments
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 ACTOR = "system:payments"
@@ -41,7 +42,7 @@ class Purpose(StrEnum):
     KEY = "key"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Networks:
     """A set of networks: these, or all but these."""
 
@@ -52,7 +53,7 @@ class Networks:
         return network.in_(self.names) if self.are_meant else network.not_in(self.names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Block:
     """The block of its chain that a payment is in."""
 
@@ -60,49 +61,7 @@ class Block:
     height: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payment:
-    id: str
-    state: State
-    reason: str
-    network: str
-    payer: str
-    nonce: str
-    payload_hash: str
-    identifier: str | None
-    scheme: str
-    asset: str
-    amount: int
-    sats: int
-    account: str
-    purpose: Purpose
-    details: Mapping[str, Any]
-    payload: Mapping[str, Any] | None = field(repr=False)
-    requirements: Mapping[str, Any] | None = field(repr=False)
-    txid: str | None
-    block: str | None
-    valid_until: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    look_at: datetime | None
-    looks: int
-    # Of its block; None where that is not known.
-    height: int | None = None
-    # Its credit was taken back, and given again.
-    reversed_at: datetime | None = None
-    restored_at: datetime | None = None
-
-    @property
-    def wallet(self) -> str:
-        """The payer's wallet as its account is filed, by its CAIP-10 name."""
-        return str(self.details.get(WALLET) or wallet_of(self.payer).caip10)
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in OVER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Order:
     """A verified payment that is to be recorded."""
 
@@ -118,9 +77,34 @@ class Order:
     account: str
     purpose: Purpose
     details: Mapping[str, Any]
-    payload: Mapping[str, Any]
-    requirements: Mapping[str, Any]
+    payload: Mapping[str, Any] | None = field(repr=False)
+    requirements: Mapping[str, Any] | None = field(repr=False)
     valid_until: datetime | None
+
+
+@value_class
+class Payment(Order):
+    """A payment as it is recorded."""
+
+    id: str
+    state: State
+    reason: str
+    txid: str | None
+    block: str | None
+    created_at: datetime
+    updated_at: datetime
+    look_at: datetime | None
+    looks: int
+    # Of its block; None where that is not known.
+    height: int | None = None
+    # Its credit was taken back, and given again.
+    reversed_at: datetime | None = None
+    restored_at: datetime | None = None
+
+    @property
+    def wallet(self) -> str:
+        """The payer's wallet as its account is filed, by its CAIP-10 name."""
+        return str(self.details.get(WALLET) or wallet_of(self.payer).caip10)
 
 
 def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: datetime) -> tuple[Payment, bool]:
@@ -131,33 +115,14 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
     known = find_presented(conn, order.network, order.payer, order.nonce)
     if known is not None:
         if known.payload_hash != order.payload_hash:
-            raise Conflict(
-                why="this chain nonce was presented before with another payment",
-                reason="conflicting_nonce",
-                payment_id=known.id,
-                hint="Sign a new payment.",
-            )
+            raise nonce_conflict(known)
         return known, False
     refuse_other_payload(conn, order.payer, order.identifier, order.payload_hash)
     row = {
+        **_ordered(order),
         "id": new_id("pay"),
         "state": State.QUEUED.value,
         "reason": "verified",
-        "network": order.network,
-        "payer": order.payer,
-        "nonce": order.nonce,
-        "payload_hash": order.payload_hash,
-        "identifier": order.identifier,
-        "scheme": order.scheme,
-        "asset": order.asset,
-        "amount": str(order.amount),
-        "sats": order.sats,
-        "account": order.account,
-        "purpose": order.purpose.value,
-        "details": dict(order.details),
-        "payload": dict(order.payload),
-        "requirements": dict(order.requirements),
-        "valid_until": order.valid_until,
         "created_at": now,
         "updated_at": now,
         "look_at": look_at,
@@ -165,9 +130,18 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
     }
     if not insert_once(conn, payments, row):
         raise Conflict(why="this payment is being taken by another request", reason="conflicting_nonce")
-    payment = load(conn, row["id"])  # type: ignore[arg-type]
+    payment = load(conn, row["id"])
     _tell(conn, payment, now)
     return payment, True
+
+
+def nonce_conflict(known: Payment) -> Conflict:
+    return Conflict(
+        why="this chain nonce was presented before with another payment",
+        reason="conflicting_nonce",
+        payment_id=known.id,
+        hint="Sign a new payment.",
+    )
 
 
 def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime) -> Payment:
@@ -204,23 +178,13 @@ def supersede(
     refuse_other_payload(conn, order.payer, order.identifier, order.payload_hash)
     before = [*payment.details.get("superseded", ()), payment.payload_hash]
     values = {
+        **_ordered(order),
         "reason": "verified",
-        "payload_hash": order.payload_hash,
-        "identifier": order.identifier,
-        "scheme": order.scheme,
-        "asset": order.asset,
-        "amount": str(order.amount),
-        "sats": order.sats,
-        "account": order.account,
-        "purpose": order.purpose.value,
         "details": {
             **order.details,
             "attempt": payment.details.get("attempt", 0),
             "superseded": before[-MAX_SUPERSEDED:],
         },
-        "payload": dict(order.payload),
-        "requirements": dict(order.requirements),
-        "valid_until": order.valid_until,
         "txid": None,
         "updated_at": now,
         "look_at": look_at,
@@ -315,22 +279,17 @@ def note(
 
 def find(conn: Connection, payment_id: str, *, lock: bool = False) -> Payment | None:
     query = select(payments).where(payments.c.id == payment_id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    return None if row is None else _payment(row)
+    return _one(conn, query.with_for_update() if lock else query)
 
 
 def load(conn: Connection, payment_id: str, *, lock: bool = False) -> Payment:
-    found = find(conn, payment_id, lock=lock)
-    if found is None:
-        raise NotFound(what="payment", id=payment_id)
-    return found
+    return or_not_found(find(conn, payment_id, lock=lock), what="payment", id=payment_id)
 
 
 def find_presented(conn: Connection, network: str, payer: str, nonce: str) -> Payment | None:
     columns = payments.c
     query = select(payments).where(columns.network == network, columns.payer == payer, columns.nonce == nonce)
-    row = conn.execute(query).one_or_none()
-    return None if row is None else _payment(row)
+    return _one(conn, query)
 
 
 def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> list[Payment]:
@@ -341,15 +300,15 @@ def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> l
         last = find(conn, cursor)
         if last is None or last.account != account:
             raise NotFound(what="payment", id=cursor)
-        query = query.where(tuple_(columns.created_at, columns.id) < (last.created_at, last.id))
+        query = query.where(after_last(payments, last))
     query = query.order_by(columns.created_at.desc(), columns.id.desc()).limit(max(1, min(limit, MAX_PAGE)))
-    return [_payment(row) for row in conn.execute(query)]
+    return _all(conn, query)
 
 
 def interrupted(conn: Connection) -> list[Payment]:
     """Return the payments that a request was working on when the process ended. For the start only."""
     states = (State.QUEUED.value, State.BROADCASTING.value)
-    return [_payment(row) for row in conn.execute(select(payments).where(payments.c.state.in_(states)))]
+    return _all(conn, select(payments).where(payments.c.state.in_(states)))
 
 
 def due(conn: Connection, networks: Networks, *, now: datetime, limit: int = 50) -> list[Payment]:
@@ -359,7 +318,7 @@ def due(conn: Connection, networks: Networks, *, now: datetime, limit: int = 50)
         .order_by(payments.c.look_at)
         .limit(limit)
     )
-    return [_payment(row) for row in conn.execute(query)]
+    return _all(conn, query)
 
 
 def next_look(conn: Connection, networks: Networks) -> datetime | None:
@@ -372,7 +331,7 @@ def unsettled(conn: Connection, payer: str) -> list[Payment]:
     """Return a payer's payments that are not settled but may be, or already count for what is being made."""
     states = [state.value for state in IN_FLIGHT | {State.QUEUED}]
     query = select(payments).where(payments.c.payer == payer, payments.c.state.in_(states))
-    return [_payment(row) for row in conn.execute(query)]
+    return _all(conn, query)
 
 
 def mistakes(conn: Connection, account: str, *, since: datetime) -> list[tuple[datetime, datetime]]:
@@ -382,6 +341,12 @@ def mistakes(conn: Connection, account: str, *, since: datetime) -> list[tuple[d
         columns.account == account, columns.reversed_at.is_not(None), columns.restored_at >= since
     )
     return [(began, ended) for began, ended in conn.execute(query)]
+
+
+def _ordered(order: Order) -> dict[str, Any]:
+    """Return the columns that come from the order, which has a field for each of them."""
+    values = {one.name: getattr(order, one.name) for one in fields(Order)}
+    return values | {"amount": str(order.amount), "purpose": order.purpose.value}
 
 
 def _placed(current: Payment, state: State, block: Block | None) -> dict[str, Any]:
@@ -423,13 +388,12 @@ def _tell(conn: Connection, payment: Payment, now: datetime) -> None:
     )
 
 
-def _payment(row: Row[Any]) -> Payment:
-    values = dict(row._mapping)
-    return Payment(
-        **{
-            **values,
-            "state": State(row.state),
-            "purpose": Purpose(row.purpose),
-            "amount": int(row.amount),
-        }
-    )
+def _one(conn: Connection, query: Select[Any]) -> Payment | None:
+    return next(iter(_all(conn, query)), None)
+
+
+def _all(conn: Connection, query: Select[Any]) -> list[Payment]:
+    return [
+        from_row(Payment, row, state=State(row.state), purpose=Purpose(row.purpose), amount=int(row.amount))
+        for row in conn.execute(query)
+    ]

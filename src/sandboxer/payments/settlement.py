@@ -15,12 +15,13 @@ never confirmed is given up by the same rule: its time is over, and for so many 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sqlalchemy import Connection, insert, select, update
 
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Sats
 from sandboxer.payments import credits, goods, records
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, Signal, State
@@ -54,7 +55,7 @@ ENDS = frozenset({Fate.FAILED, Fate.REPLACED, Fate.FORGOTTEN})
 _CLAIMS = (Fate.SEEN, Fate.UNSEEN, Fate.FORGOTTEN, Fate.REPLACED, Fate.FAILED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Depth:
     """How deep a payment must be to be final, and how much deeper it is watched."""
 
@@ -71,7 +72,7 @@ class Verdict(StrEnum):
     TAKE_BACK = "take_back"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Memory:
     """What was known of a payment before this look."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -21,9 +20,10 @@ from sqlalchemy import Connection
 from sandboxer.backends.contract import Backend, CarriesMark
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.quarantine import forget_all
+from sandboxer.store.claim import Installation, count_on, load_installation
 from sandboxer.store.engine import Store
-from sandboxer.store.installation import Installation, count_on, load
 
 log = logging.getLogger(__name__)
 # How often the count grows: a dump that is older than two of these differs from the database it came from.
@@ -32,7 +32,7 @@ EVERY = timedelta(minutes=5)
 ADOPTION = "adopt-pool"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Mark:
     """The mark that a backend stores beside its disks: the installation and its count."""
 
@@ -52,7 +52,7 @@ class Finding(StrEnum):
     DISKS_GONE = "disks_gone"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Records:
     """What the database knows of disks: whether it ever had records, and how many disks it names now."""
 
@@ -60,7 +60,7 @@ class Records:
     disks: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Bound:
     installation: Installation
     # The operator adopted the disks, so records may be older than they are.
@@ -95,7 +95,7 @@ async def bind(
     database: str,
 ) -> Bound:
     """Bind database and disks. Raises Conflict if they do not belong together; nothing is changed then."""
-    known = await store.read(load)
+    known = await store.read(load_installation)
     records = await store.read(read_records)
     carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
     marks = {name: read_mark(await one.mark()) for name, one in carrying.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,12 +12,14 @@ from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profile, Profiles
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
+from sandboxer.sandboxes.requests import Makers
 from sandboxer.sandboxes.warm import WarmPool
 
 OpenGuest = Callable[[], Awaitable[Guest]]
@@ -29,8 +31,8 @@ class StartHook(Protocol):
     It is called whenever processes start inside: when it is made, resumed or restored.
     """
 
-    async def check(self, account: str, secret_refs: Sequence[str]) -> None:
-        """Raise what refuses to make a sandbox with these secrets for this account."""
+    async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
+        """Raise what refuses to make this sandbox for its account, with these secrets."""
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Return the environment for every command in it, which overrides the sandbox's own.
@@ -42,7 +44,7 @@ class StartHook(Protocol):
         """Prepare a sandbox whose processes have just started. Raises what keeps it from being ready."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SandboxDependencies:
     repository: SandboxRepository
     clock: Clock
@@ -57,6 +59,8 @@ class SandboxDependencies:
     retention: timedelta
     # The highest trust level that anybody may ask for.
     trust_max: Trust = Trust.SEMI
+    # Who may use a profile whose programs make namespaces of their own.
+    makers: Makers = Makers.OWNER
     # The operator adopted the disks: what a record calls half made may be complete by now.
     is_adopted: bool = False
     # The last server's last heartbeat: what has died since was last seen alive by then.
@@ -101,15 +105,15 @@ class SandboxDependencies:
         for start_hook in self.start_hooks:
             await start_hook.on_start(sandbox, guest)
 
-    async def check_refs(self, profile: Profile, account: str) -> None:
-        """Raise unless the secrets that the profile's setup names are available."""
+    async def check_hooks(self, profile: Profile, requested: Sandbox) -> None:
+        """Raise unless the start hooks can give it the network it asks for and the secrets of its profile."""
         refs = profile.setup.secret_refs
         if refs and not self.start_hooks:
             raise NotAvailable(
                 what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them"
             )
-        for start_hook in self.start_hooks if refs else ():
-            await start_hook.check(account, refs)
+        for start_hook in self.start_hooks:
+            await start_hook.check(requested, refs)
 
 
 def actor_of(caller: Caller) -> str:

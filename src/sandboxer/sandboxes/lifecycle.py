@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.store.steps import Lifecycle
 
 
 class State(StrEnum):
@@ -102,25 +102,5 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 }
 
 
-def next_state(state: State, signal: Signal) -> State:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
-    try:
-        return TRANSITIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
-
-
-def render_mermaid() -> str:
-    """The table as a diagram for the documents, in a stable order; two states share one arrow."""
-    arrows: dict[tuple[State, State], list[str]] = {}
-    order = list(State)
-    signals = list(Signal)
-    for (state, signal), target in sorted(
-        TRANSITIONS.items(),
-        key=lambda row: (order.index(row[0][0]), order.index(row[1]), signals.index(row[0][1])),
-    ):
-        arrows.setdefault((state, target), []).append(signal.value)
-    lines = ["stateDiagram-v2", f"    [*] --> {S.REQUESTED}: {E.REQUEST}"]
-    lines += [f"    {start} --> {end}: {', '.join(names)}" for (start, end), names in arrows.items()]
-    lines.append(f"    {S.DESTROYED} --> [*]")
-    return "\n".join(lines) + "\n"
+LIFECYCLE = Lifecycle(TRANSITIONS)
+next_state = LIFECYCLE.next_state

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sandboxer.kernel.errors import Conflict, SandboxerError, Unavailable, host_exhausted
+from sandboxer.kernel.fairness import HostWork
 from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -34,8 +35,9 @@ class Operation:
 
 
 class Operations:
-    def __init__(self, tasks: TaskOwner) -> None:
+    def __init__(self, tasks: TaskOwner, work: HostWork | None = None) -> None:
         self._tasks = tasks
+        self.work = work or HostWork()
         self._running: dict[str, Operation] = {}
 
     def running(self, sandbox_id: str) -> str | None:
@@ -98,7 +100,8 @@ class Operations:
 
     async def _run(self, sandbox_id: str, operation: Operation, act: Callable[[], Awaitable[Any]]) -> None:
         try:
-            result = await act()
+            async with self.work.turn():
+                result = await act()
         except SandboxerError as error:
             log.info("%s of %s failed: %s", operation.name, sandbox_id, error)
             _settle(operation.result, error=error)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.contract import Resources, Trust, Wall
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.yaml_fields import Fields, read_fields
 
 
@@ -26,6 +26,14 @@ class IsolationLevel(StrEnum):
 class NetworkDefault(StrEnum):
     DENY = "deny"
     ALLOW = "allow"
+    # What serves packages, and nothing else.
+    PACKAGES = "packages"
+
+
+class NetworkMost(StrEnum):
+    # What whoever creates a sandbox may ask for, at most.
+    NONE = "none"
+    OPEN = "open"
 
 
 class WorkspaceMode(StrEnum):
@@ -52,7 +60,12 @@ class Genesis(StrEnum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Nesting(StrEnum):
+    NONE = "none"
+    ALLOWED = "allowed"
+
+
+@value_class
 class Setup:
     # Run inside, in order, before the sandbox is ready; each must exit 0.
     commands: tuple[str, ...]
@@ -68,7 +81,7 @@ class Setup:
         return not (self.commands or self.report or self.secret_refs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Profile:
     id: str
     version: str
@@ -94,11 +107,14 @@ class Profile:
     reachability: Mapping[str, str]
     metadata: Mapping[str, str]
     genesis: Genesis = Genesis.NONE
+    # Programs in it may make namespaces of their own; only who may build images may use it.
+    nests: bool = False
+    network_most: NetworkMost = NetworkMost.OPEN
 
     @property
     def trust(self) -> Trust:
         """The network it needs: `zero` unless it names a way out."""
-        return Trust.SEMI if self.network_default is NetworkDefault.ALLOW or self.egress else Trust.ZERO
+        return Trust.SEMI if self.network_default is not NetworkDefault.DENY or self.egress else Trust.ZERO
 
 
 class Profiles:
@@ -152,11 +168,12 @@ def load_profile(file: Path) -> Profile:
         version=top.text("version", pattern=r"[0-9]+(\.[0-9]+){0,2}"),
         title=top.text("title", otherwise=""),
         backend=_backend(top),
-        image=top.text("image", pattern=r"[a-z0-9][a-z0-9._-]{0,62}", otherwise="base"),
+        image=top.text("image", pattern=r"[a-z0-9][a-zA-Z0-9._:/@-]{0,254}", otherwise="base"),
         isolation=walls.choice("level", IsolationLevel),
         required_walls=frozenset(walls.choices("require", Wall)),
         network_default=network.choice("default", NetworkDefault),
         egress=network.texts("egress"),
+        network_most=network.choice("most", NetworkMost, otherwise=NetworkMost.OPEN),
         workspace_mode=workspace.choice("mode", WorkspaceMode, otherwise=WorkspaceMode.REMOTE_CANONICAL),
         workspace_access=workspace.choice("access", WorkspaceAccess, otherwise=WorkspaceAccess.READ_WRITE),
         scope=top.choice("scope", Scope, otherwise=Scope.SESSION),
@@ -171,6 +188,7 @@ def load_profile(file: Path) -> Profile:
         reachability=top.section("reachability", is_optional=True).words(),
         metadata=top.section("metadata", is_optional=True).words(),
         genesis=identity.choice("genesis", Genesis, otherwise=Genesis.NONE),
+        nests=walls.choice("nesting", Nesting, otherwise=Nesting.NONE) is Nesting.ALLOWED,
     )
     for name in excess(profile.resources, profile.resources_max):
         resources.complain_of("default", f"{name} is more than resources.max allows")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -17,8 +16,9 @@ from typing import Protocol
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, and_, select
 
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata, required
 
 quarantined = Table(
     "quarantine",
@@ -26,8 +26,7 @@ quarantined = Table(
     Column("backend", Text, primary_key=True),
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False),
-    Column("first_seen", UtcDateTime, nullable=False),
-    Column("last_seen", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "first_seen", "last_seen"),
     Column("seen_for_ms", BigInteger, nullable=False),
 )
 
@@ -40,7 +39,7 @@ class Kind(StrEnum):
     PROCESS = "process"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Unknown:
     """Something on a host that has no record."""
 
@@ -50,7 +49,7 @@ class Unknown:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sighting:
     """How long something unknown has been seen. Time in which nobody looked does not count."""
 
@@ -59,7 +58,7 @@ class Sighting:
     seen_for: timedelta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Held:
     unknown: Unknown
     sighting: Sighting

@@ -23,13 +23,12 @@ from sandboxer.backends.contract import (
     Stops,
 )
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases.destroy import remove
-from sandboxer.sandboxes.use_cases.lifetime import end_due, expire_overdue
+from sandboxer.sandboxes.use_cases.lifetime import end_due, expire_overdue, remove
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
 
 log = logging.getLogger(__name__)
@@ -296,15 +295,8 @@ async def record_end(
     facts = {"last_seen_alive": ended.isoformat()}
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
         changes = stopped_changes(sandbox, ended, dependencies.retention)
-        step = Step(
-            signal=Signal.HALTED,
-            actor=actor,
-            reason=reason,
-            changes=changes,
-            data=facts,
-            at=ended,
-        )
-        await dependencies.repository.move(sandbox.id, step)
+        halted = Step(signal=Signal.HALTED, actor=actor, reason=reason, changes=changes, data=facts, at=ended)
+        await dependencies.repository.move(sandbox.id, halted)
         return
     try:
         # Done before the record says that nothing is left: a server killed in between must not leave
@@ -314,12 +306,5 @@ async def record_end(
         # A failed sandbox that still holds something is stale: see `stale`.
         log.exception("the remains of %s could not be removed", sandbox.id)
     changes = {"handle": None, "expires_at": now + dependencies.retention}
-    lost = Step(
-        signal=Signal.LOST,
-        actor=actor,
-        reason=reason,
-        changes=changes,
-        data=facts,
-        at=ended,
-    )
+    lost = Step(signal=Signal.LOST, actor=actor, reason=reason, changes=changes, data=facts, at=ended)
     await dependencies.repository.move(sandbox.id, lost)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,44 +22,38 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    delete,
     exists,
-    func,
     insert,
-    select,
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
-from sandboxer.sandboxes.charges import terms as money_terms
-from sandboxer.sandboxes.charges.terms import PAYS_NOTHING, Terms
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import FINAL, State
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.rows import Cell, Page, Rows, enumerated, optional, parts, seconds
+from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, nullable, required
+from sandboxer.store.rows import Cell, Record, Rows, enumerated, optional, parts, seconds
 from sandboxer.store.sealed import SealedJson
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Unboosted:
     resources: Resources
     terms: Terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sandbox:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int
-    # Who may see it, and the key that asked for it.
-    account: str
-    created_by: str
+@value_class
+class Sandbox(Record):
     name: str | None
     state: State
-    # Why it is in this state: the reason of its last step.
-    reason: str
     profile: str
     profile_version: str
     backend: str
     image: str
     trust: Trust
+    # What it was asked to reach, in the caller's words; None: what its profile says.
+    network: str | None = None
     resources: Resources
     # The environment of every command in it; a command's own variables override it.
     env: Mapping[str, str]
@@ -71,7 +65,6 @@ class Sandbox:
     # As the profile allowed when it was created: a later change of the profile does not touch it.
     ttl_max: timedelta
     idle_timeout: timedelta | None
-    created_at: datetime
     # When its present state began.
     state_since: datetime
     ready_at: datetime | None = None
@@ -122,34 +115,23 @@ sandboxes = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
+    *required(Text, "account", "created_by"),
     Column("name", Text),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("profile", Text, nullable=False),
-    Column("profile_version", Text, nullable=False),
-    Column("backend", Text, nullable=False),
-    Column("image", Text, nullable=False),
-    Column("trust", Text, nullable=False),
+    *required(Text, "state", "reason", "profile", "profile_version", "backend", "image", "trust"),
+    Column("network", Text),
     Column("resources", JsonValue, nullable=False),
     Column("env", SealedJson("sandboxes.env"), nullable=False),
     Column("labels", JsonValue, nullable=False),
     Column("inputs", SealedJson("sandboxes.inputs"), nullable=False),
     Column("consumer", JsonValue, nullable=False),
-    Column("ttl_s", Float, nullable=False),
-    Column("ttl_max_s", Float, nullable=False),
+    *required(Float, "ttl_s", "ttl_max_s"),
     Column("idle_timeout_s", Float),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("state_since", UtcDateTime, nullable=False),
-    Column("ready_at", UtcDateTime),
-    Column("expires_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
+    *required(UtcDateTime, "created_at", "state_since"),
+    *nullable(UtcDateTime, "ready_at", "expires_at", "ended_at"),
     Column("ttl_left_s", Float),
     Column("handle", JsonValue),
     Column("timings_ms", JsonValue, nullable=False),
-    Column("report", JsonValue),
-    Column("terms", JsonValue),
+    *nullable(JsonValue, "report", "terms"),
     Column("locked_at", UtcDateTime),
     Column("boosted_from", JsonValue),
     Column("origin", Text),
@@ -179,9 +161,19 @@ def _unboosted(kept: Mapping[str, Any]) -> Unboosted:
 class SandboxRows(Rows[Sandbox]):
     def insert(self, conn: Connection, record: Sandbox) -> None:
         super().insert(conn, record)
-        if record.labels:
-            marks = [{"sandbox_id": record.id, "key": k, "value": v} for k, v in record.labels.items()]
-            conn.execute(insert(sandbox_labels), marks)
+        _insert_labels(conn, record)
+
+
+def relabel(conn: Connection, record: Sandbox) -> None:
+    """Write the labels of a record whose labels have changed."""
+    conn.execute(delete(sandbox_labels).where(sandbox_labels.c.sandbox_id == record.id))
+    _insert_labels(conn, record)
+
+
+def _insert_labels(conn: Connection, record: Sandbox) -> None:
+    if record.labels:
+        marks = [{"sandbox_id": record.id, "key": k, "value": v} for k, v in record.labels.items()]
+        conn.execute(insert(sandbox_labels), marks)
 
 
 rows = SandboxRows(
@@ -234,36 +226,10 @@ def load_account(conn: Connection, account: str, states: Iterable[State]) -> lis
     return rows.where(conn, sandboxes.c.account == account, wanted)
 
 
-def count_by_state(conn: Connection, account: str | None = None) -> dict[str, int]:
-    """`account` None: everyone's."""
-    counts = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
-    if account is not None:
-        counts = counts.where(sandboxes.c.account == account)
-    return {state: int(number) for state, number in conn.execute(counts)}
-
-
-def load_page(
-    conn: Connection,
-    *,
-    account: str | None,
-    labels: Mapping[str, str],
-    states: Sequence[State],
-    cursor: str | None,
-    limit: int,
-) -> Page[Sandbox]:
-    """Newest first. `account` None: everyone's. No states: all but destroyed ones."""
-    query = _filtered(account, labels, states)
-    return rows.page(conn, query, cursor=cursor, limit=limit)
-
-
-def _filtered(account: str | None, labels: Mapping[str, str], states: Sequence[State]) -> Select[Any]:
-    query = rows.select
-    if account is not None:
-        query = query.where(sandboxes.c.account == account)
-    if states:
-        query = query.where(sandboxes.c.state.in_([s.value for s in states]))
-    else:
-        query = query.where(rows.is_left)
+def listed(account: str | None, labels: Mapping[str, str], states: Collection[State]) -> Select[Any]:
+    """Asks for the sandboxes of an account; None: everyone's. Without states, all but destroyed ones."""
+    words = [state.value for state in states]
+    query = rows.matching(account=account).where(sandboxes.c.state.in_(words) if words else rows.is_left)
     for key, value in labels.items():
         mark = sandbox_labels.alias()
         query = query.where(

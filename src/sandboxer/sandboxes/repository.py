@@ -5,7 +5,7 @@ Who pays, and whether a sandbox may run, is decided in the transaction of the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -17,13 +17,12 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.charges.terms import Terms
-from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
+from sandboxer.sandboxes.lifecycle import LIFECYCLE, LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.terms import Terms
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also, RememberedRepository
-from sandboxer.store.rows import Page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,27 +70,16 @@ class Charges(Protocol):
 class SandboxRepository(RememberedRepository[Sandbox, Step]):
     noun = "sandbox"
 
-    def __init__(self, store: Store, clock: Clock, charges: Charges | None = None) -> None:
-        super().__init__(store, clock, records.rows, steps.Lifecycle(next_state=next_state))
+    def __init__(
+        self, store: Store, clock: Clock, charges: Charges | None = None, *, is_by_invitation: bool = False
+    ) -> None:
+        super().__init__(store, clock, records.rows, LIFECYCLE)
         self._charges = charges
-
-    async def page(
-        self,
-        *,
-        account: str | None,
-        labels: Mapping[str, str],
-        states: Sequence[State],
-        cursor: str | None,
-        limit: int,
-    ) -> Page[Sandbox]:
-        return await self.store.read(
-            lambda conn: records.load_page(
-                conn, account=account, labels=labels, states=states, cursor=cursor, limit=limit
-            )
-        )
+        self._is_by_invitation = is_by_invitation
 
     async def counts(self, account: str | None = None) -> dict[str, int]:
-        return await self.store.read(lambda conn: records.count_by_state(conn, account))
+        """Return how many sandboxes there are by state, zeros included, so that gauges are reset."""
+        return dict.fromkeys(State, 0) | await self.store.read(lambda conn: self.rows.counts(conn, account))
 
     async def check_start(self, sandbox: Sandbox) -> Terms:
         """Return the terms on which it may run, before anything is made. Raises what refuses it."""
@@ -154,7 +142,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
 
     def _admit(self, conn: Connection, wanted: Sandbox, now: datetime) -> Sandbox:
         # Checked for every caller, whether or not anybody pays.
-        demand_may(conn, wanted.account, Act.RUN, now=now)
+        demand_may(conn, wanted.account, Act.RUN, now=now, is_by_invitation=self._is_by_invitation)
         return wanted if self._charges is None else self._charges.admit(conn, wanted, now=now)
 
     def _prepare(self, conn: Connection, change: Change) -> Sandbox:
@@ -171,6 +159,8 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         if self._charges is not None:
             at = None if before is None else change.entries[-1].step.at
             facts = self._charges.apply(conn, before, after, now=now, at=at)
+        if before is not None and after.labels is not before.labels:
+            records.relabel(conn, after)
         if before is None:
             _record_request(conn, change.entries[0].before if change.entries else after)
         for entry in change.entries:
@@ -181,7 +171,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
 
     def _terms_to_run(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
         """Return the terms on which it may run. Raises what refuses it."""
-        demand_may(conn, sandbox.account, Act.RUN, now=now)
+        demand_may(conn, sandbox.account, Act.RUN, now=now, is_by_invitation=self._is_by_invitation)
         if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms
         return self._charges.check_start(conn, sandbox, now=now)

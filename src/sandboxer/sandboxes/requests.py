@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from sandboxer.backends.contract import Fingerprint, Resources, Trust, VolumeMount
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
-from sandboxer.sandboxes.charges.terms import Terms
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.profiles import IsolationLevel, Profile, WorkspaceAccess, excess
+from sandboxer.sandboxes.profiles import IsolationLevel, NetworkMost, Profile, WorkspaceAccess, excess
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.terms import Terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WantedResources:
     """The resources that were asked for. None: as the profile says."""
 
@@ -26,7 +28,7 @@ class WantedResources:
     pids: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Origin:
     """A kept disk that a new sandbox's disk is copied from."""
 
@@ -36,7 +38,7 @@ class Origin:
     image: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class WantedVolume:
     """A volume as a caller names it."""
 
@@ -46,21 +48,31 @@ class WantedVolume:
     is_read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateRequest:
-    """What a caller asks for. None: as the profile says, or the platform for the profile itself.
-
-    Durations are texts such as `30s` and `4h`.
+@value_class
+class WantedSandbox:
+    """What everyone who needs a sandbox may say of it. None: as the profile says, or the platform for the
+    profile itself.
     """
 
     profile: str | None = None
+    trust: str | None = None
+    # `none`, `packages`, `open`, or `allow:` and hosts.
+    network: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    # It was checked that the caller may use them; whether they are free is decided in the transaction of the
+    # record.
+    volumes: tuple[VolumeMount, ...] = ()
+
+
+@value_class
+class CreateRequest(WantedSandbox):
+    """What a caller asks for. Durations are texts such as `30s` and `4h`."""
+
     name: str | None = None
     image: str | None = None
-    trust: str | None = None
     ttl: str | None = None
     idle_timeout: str | None = None
     resources: WantedResources = field(default_factory=WantedResources)
-    env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
     consumer: Mapping[str, object] = field(default_factory=dict)
@@ -71,8 +83,6 @@ class CreateRequest:
     wanted_volumes: tuple[WantedVolume, ...] = ()
     # Used instead of an image; it was checked that the caller may use it.
     origin: Origin | None = None
-    # Checked in the same way; whether they are free is decided in the transaction of the record.
-    volumes: tuple[VolumeMount, ...] = ()
 
 
 def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
@@ -106,6 +116,7 @@ def plan(
         backend=profile.backend,
         image=_image(request, profile),
         trust=_trust(request, profile),
+        network=request.network,
         resources=wanted_resources(request.resources, profile),
         env=dict(request.env),
         labels=dict(request.labels),
@@ -122,20 +133,44 @@ def plan(
     )
 
 
-def check_trust(sandbox: Sandbox, highest: Trust) -> None:
-    """Raise Forbidden for a trust level above what the operator allows."""
+def check_trust(sandbox: Sandbox, profile: Profile, highest: Trust) -> None:
+    """Raise Forbidden for a network that the operator or the profile does not allow."""
+    if sandbox.trust is Trust.SEMI and profile.network_most is NetworkMost.NONE:
+        raise Forbidden(
+            why=f"sandboxes of {profile.id} have no network",
+            hint="Ask for network `none`, or choose another profile.",
+        )
     if sandbox.trust is Trust.SEMI and highest is Trust.ZERO:
         raise Forbidden(
-            why="this platform gives no sandbox a way out: its highest trust level is `zero`, and"
-            f" {sandbox.profile} with this request is `semi`",
-            hint="Ask for trust `zero`; only the operator can allow more (SANDBOXER_TRUST_MAX).",
+            why="no sandbox here has a network, and"
+            f" {sandbox.network or sandbox.profile} needs one: the highest trust level is `zero`",
+            hint="Ask for network `none`; only the operator can allow more (SANDBOXER_TRUST_MAX).",
         )
+
+
+class Makers(StrEnum):
+    """Who may build images from Dockerfiles and fetch them from registries."""
+
+    NOBODY = "nobody"
+    OWNER = "owner"
+    EVERYONE = "everyone"
+
+
+def check_maker(caller: Caller, makers: Makers, what: str) -> None:
+    """Raise Forbidden unless this caller may make images."""
+    if makers is Makers.EVERYONE or (makers is Makers.OWNER and caller.is_owner):
+        return
+    raise Forbidden(
+        why=f"{what} is for {'nobody' if makers is Makers.NOBODY else 'the operator'} here",
+        reason="image_makers",
+        hint="Ask the operator to publish the image, or to allow it (SANDBOXER_IMAGE_MAKERS=everyone).",
+    )
 
 
 def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
     """Raise unless this backend can serve the profile on this host now."""
     if fingerprint is None:
-        raise NotAvailable(what=f"backend {profile.backend}", why="this platform has not opened it")
+        raise NotAvailable(what=f"backend {profile.backend}", why="this platform does not use it")
     if not fingerprint.healthy:
         why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
         raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
@@ -190,13 +225,18 @@ def _image(request: CreateRequest, profile: Profile) -> str:
 
 
 def _trust(request: CreateRequest, profile: Profile) -> Trust:
-    trust = profile.trust
-    if request.trust is not None:
-        try:
-            trust = Trust(request.trust)
-        except ValueError:
-            raise InvalidRequest(field="trust", why=f"{request.trust!r} is neither zero nor semi") from None
-    return trust
+    try:
+        trust = profile.trust if request.trust is None else Trust(request.trust)
+    except ValueError:
+        raise InvalidRequest(field="trust", why=f"{request.trust!r} is neither zero nor semi") from None
+    if request.network is None:
+        return trust
+    needed = Trust.ZERO if request.network == "none" else Trust.SEMI
+    if request.trust is not None and trust is not needed:
+        raise InvalidRequest(
+            field="network", why=f"it is {needed.value} trust, and `trust` asks for {trust.value}"
+        )
+    return needed
 
 
 def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
@@ -212,7 +252,8 @@ def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
     resources = replace(profile.resources, **given)
     for name in excess(resources, profile.resources_max):
         most = getattr(profile.resources_max, name)
-        why = f"{getattr(resources, name)} is more than {profile.id} allows ({most})"
+        unit = " MB" if name.endswith("_mb") else ""
+        why = f"{getattr(resources, name)}{unit} is more than {profile.id} allows ({most}{unit})"
         raise InvalidRequest(field=f"resources.{name}", why=why)
     return resources
 

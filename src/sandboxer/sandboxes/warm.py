@@ -10,16 +10,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sandboxer.backends.contract import Backend, Handle, Order, Resources, Trust
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import brief_value_class, new_id
 from sandboxer.sandboxes.records import Sandbox
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Kind:
     """What two sandboxes must have in common so that one can replace the other."""
 
@@ -29,7 +28,7 @@ class Kind:
     trust: Trust
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Level:
     """How many sandboxes of a kind are wanted, and how many are ready."""
 

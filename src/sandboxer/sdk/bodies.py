@@ -12,15 +12,16 @@ import base64
 import hashlib
 import os
 import secrets
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple, TypedDict
 from urllib.parse import quote
 
 from sandboxer.sdk.credentials import EMPTY_SHA256
+from sandboxer.sdk.ignoring import sent
 
 CHUNK = 1 << 20
 # Streams smaller than this never touch the disk.
@@ -34,8 +35,58 @@ VolumesIn = Sequence[Mapping[str, str]]
 FilesIn = Mapping[str, bytes | str | Path]
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class PullOptions(TypedDict, total=False):
+    """What to make of an image of a registry, and how to ask for it."""
+
+    name: str | None
+    description: str | None
+    visibility: str | None
+    clean: bool | None
+    profile: str | None
+    # Its `username` and `password`.
+    user: Mapping[str, str] | None
+    plain_http: bool | None
+
+
+class BuildOptions(TypedDict, total=False):
+    """What to build of a folder, and what to make of it."""
+
+    description: str | None
+    visibility: str | None
+    clean: bool | None
+    profile: str | None
+    # The Dockerfile, by its path in the folder.
+    file: str | None
+    target: str | None
+    # NAME=VALUE of each.
+    arg: Sequence[str] | None
+    start: str | None
+    ready: str | None
+    cache: bool | None
+
+
+class SandboxOptions(TypedDict, total=False):
+    """What may be said of a sandbox that is made for something; the rest is as its profile says."""
+
+    name: str | None
+    profile: str | None
+    trust: str | None
+    network: str | None
+    ttl: str | None
+    resources: Mapping[str, float] | None
+    # `volume`, `path` and `mode` of each.
+    volumes: VolumesIn | None
+
+
+class CloneOptions(SandboxOptions, total=False):
+    """How sandboxes are made that begin as a snapshot or an image; it says what is not given."""
+
+    idle_timeout: str | None
+    env: Mapping[str, str] | None
+    labels: Mapping[str, str] | None
+
+
+class Body(NamedTuple):
     """Bytes to send: their hash, their length and a way to read them from the start."""
 
     sha256: str
@@ -60,6 +111,19 @@ def body_of(content: Content) -> Body:
     if isinstance(content, Path):
         return _file_body(content)
     return _spooled_body(content)
+
+
+def packed(folder: Path, dockerfile: str = "Dockerfile") -> Body:
+    """Packs a folder as one tar, without what its `.dockerignore` names. Links are links: what they lead to
+    is not sent.
+    """
+    spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_IN_MEMORY)  # noqa: SIM115
+    with tarfile.open(fileobj=spool, mode="w") as tar:
+        tar.add(folder, arcname=".", recursive=False)
+        for path in sent(folder, dockerfile):
+            tar.add(folder / path, arcname=f"./{path}", recursive=False)
+    spool.seek(0)
+    return _spooled_body(spool)
 
 
 def watched(body: Body, progress: Progress | None) -> Body:

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeGuard, TypeVar, cast
 from urllib.parse import quote
 
 from sandboxer.sdk.bodies import NO_BODY, Body, body_of
@@ -33,8 +33,7 @@ STREAM_TIMEOUT_S = 120.0
 EVENT_STREAM = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A complete answer, whichever client carried it."""
 
     status: int
@@ -44,6 +43,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T_co]):
+    """One request and how its answer is read; `client.send` carries it."""
+
     # Id of the operation, as in the OpenAPI document.
     operation: str
     method: str
@@ -63,6 +64,7 @@ class Call(Generic[T_co]):
     timeout_s: float | None = None
 
     def read(self, answer: Answer) -> T_co:
+        """Returns the model of an answer, its bytes, or None."""
         if self.answer == NOTHING:
             return cast(T_co, None)
         if self.answer == BYTES:
@@ -90,6 +92,7 @@ class Call(Generic[T_co]):
         return call
 
     def repeatable(self, is_so: bool) -> Call[T_co]:
+        """Returns the same call, which may be sent again after a lost answer or may not."""
         return replace(self, is_repeatable=is_so)
 
     def by_anybody(self, is_so: bool = True) -> Call[T_co]:
@@ -111,7 +114,17 @@ def lazily(owner: object, name: str, places: Mapping[str, str], package: str | N
     return found_at(f"{package}.{places[name]}")
 
 
+def described(thing: object, info: Any) -> str:
+    """Returns how an object of the client shows itself: `<Sandbox sbx_… 'dev' ready>`."""
+    words = [type(thing).__name__.removeprefix("Async"), getattr(thing, "id", "")]
+    if info is not None:
+        words += [repr(info.name)] if info.name else []
+        words.append(info.state)
+    return f"<{' '.join(words)}>"
+
+
 def parse(kind: type[M], text: bytes | str) -> M:
+    """Returns the model that the text says; raises `BrokenAnswer`."""
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -169,6 +182,7 @@ def headers_of(**named: str | int | None) -> dict[str, str]:
 
 
 def new_idempotency_key() -> str:
+    """Returns a key that no other call has."""
     return secrets.token_urlsafe(18)
 
 

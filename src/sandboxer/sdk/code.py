@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from sandboxer.sdk.bodies import VolumesIn
+from sandboxer.sdk.bodies import SandboxOptions, VolumesIn
 from sandboxer.sdk.call import parse
 from sandboxer.sdk.commands import Chunk, ServerEvent, bytes_of, input_of, raise_problem, stream_of
 from sandboxer.wire.execute import Execution, ExecutionBegan, ExecutionOutput
@@ -23,11 +23,15 @@ class Options(TypedDict, total=False):
     files: Mapping[str, str | bytes]
     env: Mapping[str, str]
     trust: str | None
+    # `none`, `packages`, `open`, or `allow:` and hosts.
+    network: str | None
     ttl_s: int | None
     vcpus: float | None
     memory_mb: int | None
     disk_mb: int | None
     profile: str | None
+    # Of the host or a published one, by name or id; without it one that has the language.
+    image: str | None
     # `volume`, `path` and `mode` of each.
     volumes: VolumesIn | None
     # Names and patterns of files to bring back.
@@ -35,22 +39,15 @@ class Options(TypedDict, total=False):
     output_limit_bytes: int | None
 
 
-class StartOptions(TypedDict, total=False):
+class StartOptions(SandboxOptions, total=False):
     """Where a session runs, and for how long; what is not given is as the language and the platform say."""
 
     # A sandbox that is there; without it one is made, and ends with the session.
     sandbox_id: str | None
-    name: str | None
-    profile: str | None
     image: str | None
-    trust: str | None
     vcpus: int | None
-    resources: Mapping[str, float] | None
-    # `volume`, `path` and `mode` of each, for a sandbox of its own.
-    volumes: VolumesIn | None
     env: Mapping[str, str]
     cwd: str | None
-    ttl: str | None
     idle: str | None
 
 

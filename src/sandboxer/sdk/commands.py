@@ -1,26 +1,30 @@
 """Commands: what to run, and what comes of it, piece by piece.
 
-`EventParser` makes server-sent events out of text lines: a small machine that both clients feed.
+`EventParser` makes server-sent events out of text lines: a small machine that both clients feed. Of terminals
+it has the words of the WebSocket, and how it is opened.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
-from sandboxer.sdk.call import parse
+from sandboxer.sdk.call import Call, parse
 from sandboxer.sdk.errors import BrokenAnswer, api_error
 
 if TYPE_CHECKING:
-    from sandboxer.wire import processes
+    from sandboxer.sdk.exchange import Signer
+    from sandboxer.wire import images, processes
 
 # What the network and the platform may add to the command's own time.
 MARGIN_S = 30.0
 # Text for a shell, or the words of one program.
 What = str | Sequence[str]
+MAX_FRAME = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,7 @@ class Input(TypedDict, total=False):
     stdin_encoding: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEvent:
+class ServerEvent(NamedTuple):
     name: str
     data: str
     id: str | None
@@ -99,6 +102,18 @@ def piece(event: ServerEvent) -> Piece | None:
 
 def stream_of(event: ServerEvent) -> Literal["stdout", "stderr"]:
     return "stdout" if event.name == "stdout" else "stderr"
+
+
+def image_piece(event: ServerEvent) -> str | images.PublishedImage | None:
+    """A line that a builder of images says, or the image; raises the problem of a broken stream."""
+    from sandboxer.wire import images  # noqa: PLC0415
+
+    if event.name == "output":
+        return parse(images.ImageProgress, event.data).text
+    if event.name == "done":
+        return parse(images.PublishedImage, event.data)
+    raise_problem(event)
+    return None
 
 
 def raise_problem(event: ServerEvent) -> None:
@@ -148,3 +163,45 @@ class EventParser:
         event = ServerEvent(self._name or "message", "\n".join(self._data), self._id)
         self._name, self._data = "", []
         return event
+
+
+def dialing(signer: Signer, url: str, call: Call[None]) -> tuple[str, dict[str, str]]:
+    """Returns the address of a terminal's WebSocket and the signed headers to open it with."""
+    scheme, _, rest = url.partition("://")
+    address = f"{'wss' if scheme == 'https' else 'ws'}://{rest}{call.target}"
+    return address, signer.head(call.method, call.target, call.body.sha256)
+
+
+def dialed(path: str | None) -> socket.socket | None:
+    """Returns a connection to a platform's socket on this machine; None where it is reached by a network."""
+    if path is None:
+        return None
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.connect(path)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def resize(cols: int, rows: int) -> str:
+    return json.dumps({"type": "resize", "cols": cols, "rows": rows})
+
+
+def terminal_word(text: str) -> processes.TerminalReady | processes.TerminalExit | None:
+    """What a text frame says; raises the problem of a broken terminal. Other words: a newer server."""
+    from sandboxer.wire import processes  # noqa: PLC0415
+
+    try:
+        kind = json.loads(text).get("type")
+    except (ValueError, AttributeError):
+        raise BrokenAnswer(f"Not a word of the terminal: {text[:80]!r}") from None
+    if kind == "ready":
+        return parse(processes.TerminalReady, text)
+    if kind == "exit":
+        return parse(processes.TerminalExit, text)
+    if kind == "error":
+        problem = parse(processes.TerminalProblem, text).problem
+        raise api_error(problem.status, problem.model_dump(), problem.request_id)
+    return None

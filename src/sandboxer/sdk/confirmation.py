@@ -41,6 +41,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
+    """A signature over the message of a demand."""
+
     # The address or public key that signed.
     by: str
     signature: str = field(repr=False)
@@ -63,6 +65,8 @@ def confirm_with_wallet(address: str, sign: Callable[[str], str]) -> Confirmer:
 
 
 def confirm_with_key(credentials: Credentials) -> Confirmer:
+    """Returns what confirms with an API key, where the platform asks for one."""
+
     def confirm(demand: Demand) -> Proof | None:
         if demand.factor != "api_key":
             return None
@@ -81,6 +85,7 @@ def demand_of(error: ApiError) -> Demand | None:
 
 
 def proof_headers(demand: Demand, proof: Proof) -> Mapping[str, str]:
+    """Returns the headers that carry a proof in the repeated request."""
     return {
         "x-sudo-challenge": proof.challenge or demand.challenge,
         "x-sudo-by": proof.by,

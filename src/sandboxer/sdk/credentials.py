@@ -1,9 +1,13 @@
 """Who a client is, how it signs, and whom it believes.
 
-Where a client finds its key: arguments, then the environment, then an `owner.json`.
+Where a client finds its key: arguments, then the environment, then the context in use (`sdk.contexts`), then
+an `owner.json`. Where it may read none, a user of the platform's machine needs none if the operator opened a
+socket to a group (unix:///run/…).
 
     SANDBOXER_URL          address of the platform; without it that in an owner.json, where one can be read
-    SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with
+    SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with; one without the other is an error
+    SANDBOXER_API_KEY      a bearer token (sk_…) instead of a key, for this host or over TLS
+    SANDBOXER_CONTEXT      name of a context (`sandboxer login`) to use instead of the one in use
     SANDBOXER_CREDENTIALS  path of an owner.json
     SANDBOXER_STATE_DIR    the server's state folder, whose owner.json is taken (default /var/lib/sandboxer)
 
@@ -34,10 +38,13 @@ from pathlib import Path
 
 import certifi
 
+from sandboxer.sdk.contexts import LOCAL, Contexts, OwnFiles
 from sandboxer.sdk.errors import MissingCredentials
 
 DEFAULT_URL = "http://127.0.0.1:7777"
 DEFAULT_STATE_DIR = "/var/lib/sandboxer"
+# Where a platform of this machine is reached without a key, if its operator wants it.
+DEFAULT_SOCKET = "/run/sandboxer/api.sock"
 # The key of whoever has none: nothing is signed with it, since a wrong signature is refused everywhere.
 NOBODY = "nobody"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
@@ -50,6 +57,8 @@ class Credentials:
     public_key: str
     secret_key: str = field(repr=False)
     url: str = "http://127.0.0.1:7777"
+    # Sent instead of signing.
+    bearer_token: str | None = field(default=None, repr=False)
 
 
 def find_credentials(
@@ -57,6 +66,7 @@ def find_credentials(
     url: str | None = None,
     public_key: str | None = None,
     secret_key: str | None = None,
+    api_key: str | None = None,
     owner_file: Path | str | None = None,
     is_optional: bool = False,
     environ: Mapping[str, str] | None = None,
@@ -67,17 +77,88 @@ def find_credentials(
     """
     env = os.environ if environ is None else environ
     url = url or env.get("SANDBOXER_URL")
+    named = env.get("SANDBOXER_CONTEXT")
     state_dir = Path(env.get("SANDBOXER_STATE_DIR") or DEFAULT_STATE_DIR)
     nearest = Path(env.get("SANDBOXER_CREDENTIALS") or state_dir / "owner.json")
-    if public_key and secret_key:
-        return Credentials(public_key, secret_key, url or _address_in(nearest))
-    if owner_file is None:
+    if owner_file is None and not (public_key or secret_key or api_key):
         public_key, secret_key = env.get("SANDBOXER_PUBLIC_KEY"), env.get("SANDBOXER_SECRET_KEY")
-        if public_key and secret_key:
-            return Credentials(public_key, secret_key, url or _address_in(nearest))
-        if is_optional:
-            return Credentials("", "", url or _address_in(nearest))
+        api_key = env.get("SANDBOXER_API_KEY")
+    if public_key or secret_key or api_key:
+        return _given(public_key, secret_key, api_key, url or _address_in(nearest))
+    # What the environment names, or the person did by `login`: but not where a folder or a file is named.
+    is_elsewhere = owner_file is not None or bool(
+        env.get("SANDBOXER_CREDENTIALS") or env.get("SANDBOXER_STATE_DIR")
+    )
+    if named or not (is_elsewhere or is_optional):
+        found = _from_context(Contexts(own_files(env)), named, url)
+        if found is not None:
+            return found
+    if owner_file is None and is_optional:
+        return Credentials("", "", url or _address_in(nearest))
+    if owner_file is None and (socket := _socket_for(url, nearest, env)) is not None:
+        return Credentials("", "", socket)
     return _from_owner_file(Path(owner_file or nearest), url)
+
+
+def _socket_for(url: str | None, nearest: Path, env: Mapping[str, str]) -> str | None:
+    """Returns the socket that was named, or the usual one where nothing was named and no key can be read."""
+    if url is not None:
+        return url if socket_of(url) is not None else None
+    is_named = env.get("SANDBOXER_CREDENTIALS") or env.get("SANDBOXER_STATE_DIR")
+    if is_named or os.access(nearest, os.R_OK) or not os.access(DEFAULT_SOCKET, os.W_OK):
+        return None
+    return f"unix://{DEFAULT_SOCKET}"
+
+
+def own_files(environ: Mapping[str, str] | None = None) -> OwnFiles:
+    """Returns the small files of the person who runs this, whose environment this is."""
+    env = os.environ if environ is None else environ
+    home = Path(env.get("HOME") or "~").expanduser()
+    above = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
+    return OwnFiles(Path(env.get("SANDBOXER_CONFIG_DIR") or above / "sandboxer"))
+
+
+def choose_context(name: str) -> None:
+    """Uses this context in this process, whatever key its environment has."""
+    for other in ("URL", "PUBLIC_KEY", "SECRET_KEY", "API_KEY", "CREDENTIALS", "STATE_DIR"):
+        os.environ.pop(f"SANDBOXER_{other}", None)
+    os.environ["SANDBOXER_CONTEXT"] = name
+
+
+def _from_context(contexts: Contexts, named: str | None, url: str | None) -> Credentials | None:
+    """The key of a context, for its own address alone: whoever says another address does not mean it."""
+    name = named or contexts.current
+    if name == LOCAL:
+        return None
+    kept = contexts.get(name)
+    if url is not None and url.rstrip("/") != kept.url:
+        if named is None:
+            return None
+        raise MissingCredentials(
+            f"The key of context {name} is for {kept.url}, not for {url}.",
+            next_step="Leave out the address, or the context.",
+        )
+    kept = kept.opened()
+    if kept.public_key:
+        return Credentials(kept.public_key, kept.secret, kept.url)
+    return Credentials("", "", kept.url, kept.secret)
+
+
+def _given(public_key: str | None, secret_key: str | None, api_key: str | None, url: str) -> Credentials:
+    """What was given must be whole: with half of it, the owner's key would be taken instead, unnoticed."""
+    if api_key and not (public_key or secret_key):
+        return Credentials("", "", url, api_key)
+    if public_key and secret_key and not api_key:
+        return Credentials(public_key, secret_key, url)
+    given = [
+        name
+        for name, value in (("public key", public_key), ("secret key", secret_key), ("API key", api_key))
+        if value
+    ]
+    raise MissingCredentials(
+        f"Only a {given[0]} was given." if len(given) == 1 else f"A {' and a '.join(given)} were given.",
+        next_step="Set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, or SANDBOXER_API_KEY alone.",
+    )
 
 
 def _address_in(path: Path) -> str:
@@ -107,12 +188,18 @@ def _from_owner_file(path: Path, url: str | None) -> Credentials:
         ) from None
 
 
+def socket_of(url: str) -> str | None:
+    """Returns the file of an address like unix:///run/sandboxer/api.sock; None for every other."""
+    return url.removeprefix("unix://") if url.startswith("unix://") else None
+
+
 def new_nonce() -> str:
     """24 characters of `[A-Za-z0-9_-]`; works once."""
     return secrets.token_urlsafe(18)
 
 
 def canonical_v2(timestamp: int, nonce: str, method: str, target: str, content_sha256: str) -> str:
+    """Returns the text that is signed."""
     return f"v2:{timestamp}:{nonce}:{method}:{target}:{content_sha256}"
 
 
@@ -125,7 +212,11 @@ def signed_headers(
     timestamp: int,
     nonce: str,
 ) -> Mapping[str, str]:
-    """The five headers of a signed request. `target` is the path with its query, byte for byte as sent."""
+    """The five headers of a signed request, or the one of a bearer token. `target` is the path with its
+    query, byte for byte as sent.
+    """
+    if credentials.bearer_token is not None:
+        return {"authorization": f"Bearer {credentials.bearer_token}"}
     canonical = canonical_v2(timestamp, nonce, method, target, content_sha256)
     signature = hmac.new(credentials.secret_key.encode(), canonical.encode(), hashlib.sha256).hexdigest()
     return {

@@ -7,6 +7,7 @@ SdkError
 │   ├── Refused                 4xx: change something and try again
 │   │   ├── NotFound            404
 │   │   ├── Conflict            409: the state or the Idempotency-Key does not allow it
+│   │   │   └── Ambiguous       a name or the beginning of an id fits several things
 │   │   └── InvalidRequest      400, 422
 │   └── Unavailable             429, 5xx: theirs; try again later
 ├── Unreachable             no answer: not running, wrong address, connection lost, timeout
@@ -17,8 +18,10 @@ SdkError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from sandboxer.wire.next_steps import Door, in_words_of, next_step
 
 
 class SdkError(Exception):
@@ -48,7 +51,8 @@ class MissingCredentials(SdkError):
 
     code = "missing_credentials"
     next_step = (
-        "Set SANDBOXER_STATE_DIR to the platform's state folder, or SANDBOXER_CREDENTIALS to a copy of its"
+        "Run `sandboxer login URL`; or set"
+        " SANDBOXER_STATE_DIR to the platform's state folder, or SANDBOXER_CREDENTIALS to a copy of its"
         " owner.json, or SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY."
     )
 
@@ -68,13 +72,24 @@ class ApiError(SdkError):
 
     def __init__(self, status: int, problem: Mapping[str, Any], request_id: str | None = None) -> None:
         detail = problem.get("detail") or problem.get("title") or f"HTTP {status}"
-        super().__init__(str(detail))
+        self._detail, self._said = str(detail), str(problem.get("next_step", self.next_step))
+        super().__init__(self.said(Door.SDK))
         self.status = status
         self.problem = problem
         self.request_id = request_id
         self.code = str(problem.get("code", self.code))
         self.fault = str(problem.get("fault", "caller" if status < 500 else "platform"))
-        self.next_step = str(problem.get("next_step", self.next_step))
+        self.next_step = self.next(Door.SDK)
+        # Shown below the message where nobody catches it.
+        self.add_note(self.next_step)
+
+    def said(self, door: Door) -> str:
+        """What the server said, in the words of a door: this client's, the command line's, or its own."""
+        return in_words_of(door, self._detail)
+
+    def next(self, door: Door) -> str:
+        """What to do now, in the words of a door."""
+        return next_step(door, self.code, self._said)
 
     @property
     def reason(self) -> str | None:
@@ -106,6 +121,15 @@ class Conflict(Refused):
     """The present state does not allow it."""
 
 
+class Ambiguous(Conflict):
+    """A name or the beginning of an id fits several things; `fits` lists them."""
+
+    @property
+    def fits(self) -> Sequence[Mapping[str, str]]:
+        """Id and name of each."""
+        return self.fact("fits") or ()
+
+
 class InvalidRequest(Refused):
     """A field is wrong."""
 
@@ -125,5 +149,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def api_error(status: int, problem: Mapping[str, Any], request_id: str | None = None) -> ApiError:
+    """Returns the typed error of a problem document."""
     kind = _BY_STATUS.get(status, Refused if status < 500 else Unavailable)
+    kind = Ambiguous if problem.get("code") == "ambiguous" else kind
     return kind(status, problem, request_id)

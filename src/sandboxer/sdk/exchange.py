@@ -41,16 +41,9 @@ PAYMENT_SIGNATURE = "payment-signature"
 PAYMENT_RESPONSE = "payment-response"
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Try again after this pause."""
-
-    pause_s: float
-
-
 @dataclass(slots=True)
 class Tries:
-    """What was tried so far for one call, and what to do next."""
+    """What was tried so far for one call, and after how many seconds to try again."""
 
     signer: Signer
     call: Call[object]
@@ -59,12 +52,12 @@ class Tries:
     has_confirmed: bool = False
     has_paid: bool = False
 
-    def after_lost(self) -> Again | None:
+    def after_lost(self) -> float | None:
         again = after_failure(self.call, self.attempt, status=None)
         self.attempt += 1
         return again
 
-    def after_answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Again:
+    def after_answer(self, status: int, headers: Mapping[str, str], content: bytes) -> float:
         """How to go on after an answer of 400 and above; raises the typed error when there is no way."""
         error = problem_of(Answer(status, headers, content))
         again = after_refusal(self.signer, error, has_resigned=self.has_resigned)
@@ -72,7 +65,7 @@ class Tries:
             self.has_resigned = True
             return again
         if self._confirmed(error) or self._paid(status, headers):
-            return Again(0.0)
+            return 0.0
         again = after_failure(self.call, self.attempt, status=status, retry_after=headers.get("retry-after"))
         self.attempt += 1
         if again is None:
@@ -125,7 +118,7 @@ class Signer:
         self._offset_s = 0.0
 
     def head(self, method: str, target: str, content_sha256: str) -> dict[str, str]:
-        if self.credentials.public_key in ("", NOBODY):
+        if self.credentials.public_key in ("", NOBODY) and self.credentials.bearer_token is None:
             # A wallet that has no key yet: it is who pays. Or a stranger, where strangers are served.
             return {}
         return dict(
@@ -156,30 +149,30 @@ class Signer:
         self._offset_s = server_time - self._wall_clock()
 
 
-def after_refusal(signer: Signer, error: ApiError, *, has_resigned: bool) -> Again | None:
+def after_refusal(signer: Signer, error: ApiError, *, has_resigned: bool) -> float | None:
     """Decides whether a refused signature deserves its one repetition."""
     if has_resigned or not isinstance(error, AuthenticationFailed):
         return None
     if error.reason == "clock_skew" and (server_time := _seconds(error.fact("server_time"))) is not None:
         signer.learn(server_time)
-        return Again(0.0)
+        return 0.0
     if error.reason == "before_start":
         # Timestamps are whole seconds: one signed in the second of the start looks older than it.
-        return Again(1.0)
+        return 1.0
     return None
 
 
 def after_failure(
     call: Call[object], attempt: int, *, status: int | None, retry_after: str | None = None
-) -> Again | None:
+) -> float | None:
     """Whether a lost connection (status None), a gateway's or a busy platform's answer may be tried again."""
     if not (call.method in SAFE_METHODS or call.is_repeatable) or attempt >= len(PAUSES_S):
         return None
     if status is None or status in GATEWAY_STATUSES:
-        return Again(PAUSES_S[attempt])
+        return PAUSES_S[attempt]
     if status not in BUSY_STATUSES or retry_after is None or not retry_after.isdecimal():
         return None
-    return Again(float(retry_after)) if float(retry_after) <= LONGEST_WAIT_S else None
+    return float(retry_after) if float(retry_after) <= LONGEST_WAIT_S else None
 
 
 def _seconds(value: object) -> float | None:

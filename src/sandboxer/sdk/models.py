@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from sandboxer.wire.keys import KeyNode as KeyNode
     from sandboxer.wire.keys import KeyReport as KeyReport
     from sandboxer.wire.keys import KeyTier as KeyTier
+    from sandboxer.wire.keys import NewBearer as NewBearer
     from sandboxer.wire.keys import NewDelegatedKey as NewDelegatedKey
     from sandboxer.wire.keys import NewKey as NewKey
     from sandboxer.wire.payments import Bought as Bought
@@ -268,6 +269,7 @@ _HOMES = {
     "LogPage": "sandboxer.wire.services:LogPage",
     "Me": "sandboxer.wire.accounts:Me",
     "Moved": "sandboxer.wire.accounts:Moved",
+    "NewBearer": "sandboxer.wire.keys:NewBearer",
     "NewDelegatedKey": "sandboxer.wire.keys:NewDelegatedKey",
     "NewGiftCard": "sandboxer.wire.gift_cards:NewGiftCard",
     "NewInvoice": "sandboxer.wire.invoices:NewInvoice",

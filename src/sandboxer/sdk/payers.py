@@ -27,6 +27,7 @@ class Cap:
     in_total: int
 
     def covers(self, offer: Mapping[str, Any], spent: int) -> bool:
+        """Says whether an offer is within this cap, after what was spent."""
         amount = str(offer.get("amount"))
         is_same = (offer.get("network"), str(offer.get("asset")).lower()) == (
             self.network,

@@ -16,21 +16,19 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from sandboxer.kernel import shipped
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.settings.artifacts import ArtifactSettings
+from sandboxer.kernel.program import GUEST, PROFILES
 from sandboxer.settings.edges import EdgeSettings, IdentitySettings
-from sandboxer.settings.payments import MoneySettings, PaymentSettings
-from sandboxer.settings.work import AccessSettings, WorkSettings
+from sandboxer.settings.payments import PaymentSettings
+from sandboxer.settings.work import AccessSettings, ArtifactSettings, WorkSettings, host_mirrors
 
-__all__ = ["KNOWN", "PREFIX", "Settings", "load_settings"]
+__all__ = ["KNOWN", "NOTIFY", "PREFIX", "Settings", "load_settings", "take_notify_address"]
 
 
 class Settings(
     EdgeSettings,
     IdentitySettings,
-    MoneySettings,
     PaymentSettings,
     AccessSettings,
     ArtifactSettings,
@@ -54,8 +52,8 @@ class Settings(
         ),
     ] = "full"
     images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
-    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = shipped.GUEST
-    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = shipped.PROFILES
+    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = GUEST
+    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = PROFILES
     backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
         "profile.agent-dev"
@@ -64,7 +62,8 @@ class Settings(
         int | None,
         Field(
             ge=256,
-            description="Size of the storage pool's file; if not given half the free disk, up to 32 GB",
+            description="The most that the storage pool's file may grow to; if not given what its disk has,"
+            " less a reserve of a twentieth (10 GB at most). It begins with 1 GB.",
         ),
     ] = None
     warm_pool: Annotated[
@@ -80,6 +79,15 @@ class Settings(
     overcommit_pids: Annotated[
         float, Field(gt=0, le=1000, description="How many times over the host's process ids may be promised.")
     ] = 8.0
+    overcommit_disk: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1000,
+            description="How many times over the storage pool may be promised. When nine tenths of it are"
+            " really used, nothing new is promised.",
+        ),
+    ] = 4.0
     heavy_gives_way: Annotated[
         bool,
         Field(
@@ -100,7 +108,9 @@ class Settings(
     events_retention: Annotated[
         str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
     ] = "30d"
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    log_level: Annotated[
+        str, Field(pattern="^(debug|info|warning|error)$", description="The least that the log tells of.")
+    ] = "info"
     log_form: Annotated[
         Literal["text", "json"],
         Field(description="Of the log: lines for people, or JSON with the ids of request and trace."),
@@ -165,7 +175,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         _ = settings.events_kept_for, settings.garbage_kept_for, settings.quarantine_time
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
-        _ = settings.records_kept_for, settings.domain_policy
+        _ = settings.records_kept_for, settings.domain_policy, settings.packages
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
@@ -180,6 +190,14 @@ CLIENT_VARIABLES = frozenset({"URL", "PUBLIC_KEY", "SECRET_KEY", "CREDENTIALS", 
 FOREIGN_PREFIXES = ("INPUT_", "SANDBOX_ID", "SITE", "UPSTREAM", "TEST_")
 # Named by others before us, so without our prefix.
 SESSION_SECRET = "SESSION_AUTH_SECRET"
+NOTIFY = "NOTIFY_SOCKET"
+
+
+def take_notify_address() -> str | None:
+    """Returns where systemd, or `up -d`, wants to be told that this process serves. No child of the process
+    gets to know it.
+    """
+    return os.environ.pop(NOTIFY, None)
 
 
 def read_environment(environment: Mapping[str, str], known: Collection[str]) -> dict[str, object]:
@@ -192,6 +210,10 @@ def read_environment(environment: Mapping[str, str], known: Collection[str]) -> 
         if name not in known:
             raise InvalidRequest(field=variable, why="no such setting" + _nearest(name, known))
         values[name] = _parse(name, text)
+    if mirrors := tuple(host_mirrors(environment)):
+        # Those that the operator names win.
+        named = values.get("package_mirrors", ())
+        values["package_mirrors"] = (*mirrors, *named) if isinstance(named, tuple) else mirrors
     if secret := environment.get(SESSION_SECRET):
         values["session_auth_secret"] = secret
     return values
@@ -207,7 +229,11 @@ _JSON_EXAMPLES = {
     "invoices": '{"expires_after": "1h"}',
     "hot_wallet": '{"file": "/…", "password_file": "/…", "caps": {"LTC": {"payment": "1", "day": "5"}}}',
     "gift_cards": '{"max_cents": 50000}',
+    "socket_accounts": '{"anna": "search-team"}',
 }
+
+
+_PACKAGES = ("package_hosts", "package_mirrors")
 
 
 def _parse(name: str, text: str) -> object:
@@ -216,7 +242,7 @@ def _parse(name: str, text: str) -> object:
             return json.loads(text)
         except ValueError:
             raise InvalidRequest(field=name, why=f"it must be JSON like {_JSON_EXAMPLES[name]}") from None
-    if name in ("backends", "trusted_proxies", "free_profiles", "egress_never"):
+    if name in ("backends", "trusted_proxies", "free_profiles", "egress_never", *_PACKAGES):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
 

@@ -5,11 +5,13 @@ call (wallet sessions, the genesis gate).
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from sandboxer.access.connections import ConnectionBounds
+from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.budget import BudgetBounds
 
 
@@ -41,6 +43,24 @@ class EdgeSettings(BaseModel):
             description="Where the SSH gateway listens, as address:port (0.0.0.0:2222); else nowhere.",
         ),
     ] = None
+    socket_group: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
+            description="Group of this machine whose members reach the API by a socket without a key, each"
+            " with an account of its own; else nobody does.",
+        ),
+    ] = None
+    socket_path: Annotated[
+        Path, Field(description="Where that socket is; only root may write to the folders above it.")
+    ] = Path("/run/sandboxer/api.sock")
+    socket_accounts: Annotated[
+        dict[str, str],
+        Field(
+            description="Accounts of users who come by it and shall not have one of their own, as JSON:"
+            ' {"anna": "search-team"}. Nobody can be the owner.'
+        ),
+    ] = Field(default_factory=dict)
     https: Annotated[
         bool,
         Field(description="Run Caddy in front, with certificates of its own authority, on proxy_https_port."),
@@ -50,6 +70,10 @@ class EdgeSettings(BaseModel):
         Field(ge=1, le=65535, description="Port of the TLS edge before them; then links begin with https."),
     ] = None
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
+    bearer_tokens: Annotated[
+        bool,
+        Field(description="Take `Authorization: Bearer sk_…` from callers on this host or behind TLS."),
+    ] = True
     trusted_proxies: Annotated[
         tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
     ] = ()
@@ -63,6 +87,14 @@ class EdgeSettings(BaseModel):
     limit_port_refusals: Annotated[
         int, Field(ge=1, description="Requests a minute from one address that ports may refuse.")
     ] = 120
+    limit_refusals: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Requests a minute from one address that may be refused at the door; beyond that its"
+            " next ones wait.",
+        ),
+    ] = 240
     limit_wakes: Annotated[
         int,
         Field(
@@ -109,6 +141,13 @@ class EdgeSettings(BaseModel):
         ),
     ] = False
 
+    @field_validator("socket_accounts", mode="after")
+    @classmethod
+    def _nobody_is_owner(cls, accounts: dict[str, str]) -> dict[str, str]:
+        if OWNER_ACCOUNT in accounts.values():
+            raise ValueError("nobody becomes the owner by the socket: give that person the owner's key")
+        return accounts
+
     @property
     def url(self) -> str:
         """Returns the address where callers reach the platform."""
@@ -123,8 +162,7 @@ class EdgeSettings(BaseModel):
             return self.host, self.port and self.port % 65535 + 1
         if self.proxy_listen == "none":
             return None
-        host, _, port = self.proxy_listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return _address(self.proxy_listen)
 
     @property
     def budget_bounds(self) -> BudgetBounds:
@@ -140,16 +178,14 @@ class EdgeSettings(BaseModel):
             most=self.connections,
             per_address=self.connections_per_address,
             per_account=self.connections_per_account,
+            refusals=self.limit_refusals,
         )
         return bounds.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     @property
     def ssh_address(self) -> tuple[str, int] | None:
         """Returns where the SSH gateway listens; None if it does not."""
-        if self.ssh_listen is None:
-            return None
-        host, _, port = self.ssh_listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return None if self.ssh_listen is None else _address(self.ssh_listen)
 
 
 class IdentitySettings(BaseModel):
@@ -174,3 +210,8 @@ class IdentitySettings(BaseModel):
     @property
     def session_secret(self) -> str | None:
         return None if self.session_auth_secret is None else self.session_auth_secret.get_secret_value()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -12,18 +12,28 @@ from pydantic import BaseModel, Field, SecretStr
 from sandboxer.accounts.storage import StoragePolicy
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.money.holds import HoldPolicy
+from sandboxer.money.metering import HoldPolicy
 from sandboxer.money.policy import GracePolicy
 from sandboxer.money.pricing import Pricing, pricing_from_json
-from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
+from sandboxer.payments.chains.configuration import (
+    ChainPlan,
+    HotWalletPlan,
+    chains_from_json,
+    read_hot_wallet,
+)
 from sandboxer.payments.gift_cards.records import MailServer
-from sandboxer.payments.wallet.caps import HotWalletPlan, read_hot_wallet
 
 
 class MoneySettings(BaseModel):
     charging: Annotated[
-        bool, Field(description="Sandboxes of all but the owner pay while they live; off: nobody pays.")
-    ] = True
+        Literal["auto"] | bool,
+        Field(
+            description="true: sandboxes of all but the owner pay while they live. false: nobody pays, and"
+            " whoever signs in may create. auto: as true once prices or a way to be paid (pricing,"
+            " free_profiles, x402, chains, gift_cards) are set; until then nobody pays, and only accounts"
+            " that the operator opened may create anything."
+        ),
+    ] = "auto"
     pricing: Annotated[
         dict[str, dict[str, Any]],
         Field(
@@ -83,7 +93,7 @@ class MoneySettings(BaseModel):
         )
 
 
-class PaymentSettings(BaseModel):
+class PaymentSettings(MoneySettings):
     x402: Annotated[
         dict[str, Any],
         Field(
@@ -151,6 +161,20 @@ class PaymentSettings(BaseModel):
     smtp_ca_file: Annotated[
         Path | None, Field(description="Certificate of a private authority, for a mail server of one's own.")
     ] = None
+
+    @property
+    def is_charged(self) -> bool:
+        """Says whether people pay here. The built-in prices alone are no sign that the operator wants it."""
+        if self.charging != "auto":
+            return self.charging
+        return any((self.pricing, self.free_profiles, self.x402, self.chains, self.gift_cards))
+
+    @property
+    def is_by_invitation(self) -> bool:
+        """Says whether only accounts that the operator opened may create anything: nobody pays, and nobody
+        said that it is free for all.
+        """
+        return self.charging == "auto" and not self.is_charged
 
     @property
     def chain_plans(self) -> tuple[ChainPlan, ...]:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL
 
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
 from sandboxer.store.databases import parse_url, sqlite_path
-from sandboxer.store.migrate import refuse_unknown
+from sandboxer.store.migrations import refuse_unknown
 
 
 def back_up(database: str, target: Path) -> None:

@@ -6,6 +6,10 @@ server that was passed over still wants to write is refused by the transaction i
 locks and connections. On PostgreSQL the lock that keeps a second server from starting belongs to the very
 session that writes: while that session lives, the lock is held; when it is lost, the next one takes the lock
 again before it writes, or does not write. See decision 0021.
+
+The database also has an identity (`Installation`): an id made once, and a count that grows while a server
+uses it. Backends carry the same id beside their disks (see `sandboxes/binding.py`). The count tells a
+database from an older copy of itself: what a dump restored has counted less than the disks have seen.
 """
 
 from __future__ import annotations
@@ -15,13 +19,15 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, Integer, Table, Text, insert, select, update
+from sqlalchemy import BigInteger, Column, Connection, Integer, Table, Text, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from sandboxer.kernel.errors import Superseded, Unavailable
-from sandboxer.store.metadata import metadata
+from sandboxer.kernel.values import brief_value_class, new_id
+from sandboxer.store.metadata import UtcDateTime, metadata
 
 log = logging.getLogger(__name__)
 # "sandboxs", so that the lock cannot be mistaken for another program's in a shared database.
@@ -154,3 +160,44 @@ def take_session(conn: Connection, claim: Claim) -> None:
         raise DBAPIError.instance(
             "lock", None, error, known, connection_invalidated=is_lost, dialect=conn.dialect
         ) from error
+
+
+installations = Table(
+    "installation",
+    metadata,
+    # Always 1: there is one row.
+    Column("only", Integer, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("made_at", UtcDateTime, nullable=False),
+)
+
+
+@brief_value_class
+class Installation:
+    id: str
+    beat: int
+
+
+def load_installation(conn: Connection) -> Installation | None:
+    """Returns the installation; None if no server has used this database since installations have ids."""
+    row = conn.execute(select(installations.c.id, installations.c.beat)).first()
+    return None if row is None else Installation(row.id, row.beat)
+
+
+def ensure_installation(conn: Connection, *, now: datetime) -> Installation:
+    """Returns the installation, and makes it if need be."""
+    known = load_installation(conn)
+    if known is not None:
+        return known
+    made = Installation(new_id("ins"), 0)
+    conn.execute(installations.insert().values(only=1, id=made.id, beat=made.beat, made_at=now))
+    return made
+
+
+def count_on(conn: Connection, *, at_least: int = 0, now: datetime) -> Installation:
+    """Raises the count by one, to at least `at_least`, and returns the installation. Makes it if need be."""
+    known = ensure_installation(conn, now=now)
+    beat = max(known.beat + 1, at_least)
+    conn.execute(installations.update().values(beat=beat))
+    return Installation(known.id, beat)

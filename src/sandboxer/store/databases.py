@@ -17,7 +17,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
 from sandboxer.store.claim import EPOCH_QUERY, Claim
 
 
@@ -88,7 +88,7 @@ POSTGRES_WRITE_LOCK = int.from_bytes(b"sandboxr")
 _POSTGRES_RETRY = frozenset({"40001", "40P01", "55P03"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Database:
     """Opens connections for writing and for reading; each stays with one thread."""
 

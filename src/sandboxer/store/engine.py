@@ -24,9 +24,8 @@ from sqlalchemy import Connection
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.store.claim import Claim, look
 from sandboxer.store.databases import Database, Durability, open_database
-from sandboxer.store.jobs import Job, Patience, away
-from sandboxer.store.migrate import migrate
-from sandboxer.store.workers import Worker
+from sandboxer.store.migrations import migrate
+from sandboxer.store.workers import Job, Patience, Worker, away
 from sandboxer.store.writer import Writer
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,8 +35,9 @@ from sqlalchemy import (
 )
 
 from sandboxer.kernel.errors import Conflict, IdempotencyConflict, Unavailable
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, required
 from sandboxer.store.sealed import SealedBytes
 
 log = logging.getLogger(__name__)
@@ -58,15 +58,12 @@ idempotency = Table(
     Column("scope", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     # Fences `finish`: one who was given up must not overwrite his successor's answer.
-    Column("claim", Text, nullable=False),
-    Column("request_hash", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    *required(Text, "claim", "request_hash", "state"),
     Column("status", Integer, nullable=True),
     Column("headers", JsonValue, nullable=True),
     # Sealed: the answer may repeat what was given in confidence, such as a service's environment.
     Column("body", SealedBytes("idempotency.body"), nullable=True),
-    Column("begun_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "begun_at", "expires_at"),
     # The id of what was made under it, written with the thing itself.
     Column("made", Text, nullable=True),
     # Whose answer it is (the scope's first word), and how much of the database its body takes.
@@ -77,7 +74,7 @@ idempotency = Table(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Fresh:
     """The key is claimed by this caller, who does the work and hands this to `finish`, `spend` or
     `abandon`.
@@ -88,26 +85,26 @@ class Fresh:
     claim: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Replay:
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Spent:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Dropped:
     at: datetime
     # The id of what was made, where it has one.
     made: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Made:
     """An earlier request made the thing and never answered; this caller answers for it. Hand on `fresh`
     as if it had begun.
@@ -117,7 +114,7 @@ class Made:
     fresh: Fresh
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InFlight:
     since: datetime
     retry_after_s: int = 1

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from sqlalchemy import Connection, func, select
 
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.values import value_class
 from sandboxer.store import idempotency as keys
 from sandboxer.store.engine import Store
 from sandboxer.store.idempotency import Fresh, idempotency
@@ -27,7 +27,7 @@ LOOK_EVERY = timedelta(minutes=1)
 _LARGE = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AnswerPolicy:
     bytes_per_owner: int = 64 << 20
     bytes_in_all: int = 1 << 30

@@ -49,17 +49,53 @@ def make_private(folder: Path) -> None:
 
 def is_held(state_dir: Path) -> bool:
     """Says whether a server uses this folder. Changes nothing."""
+    return _words_of_holder(state_dir) is not None
+
+
+def open_holder(state_dir: Path) -> tuple[int, int] | None:
+    """Returns the server of this folder: its process id, and a descriptor of that very process, by which it
+    can be signalled and waited for. None: no server uses the folder.
+
+    Raises Conflict if the server is none of this machine's processes (it runs in a container).
+    """
+    words = _words_of_holder(state_dir)
+    if words is None:
+        return None
+    try:
+        pid, started = (int(word) for word in words.split())
+        descriptor = os.pidfd_open(pid)
+    except (ValueError, OSError):
+        pid, descriptor = 0, -1
+    # The id may be another process's by now; none that began at the same tick has it.
+    if descriptor < 0 or _started(str(pid)) != started:
+        if descriptor >= 0:
+            os.close(descriptor)
+        if not is_held(state_dir):
+            return None
+        raise Conflict(why=f"a server uses {state_dir}, but it is no process that can be seen from here")
+    return pid, descriptor
+
+
+def _words_of_holder(state_dir: Path) -> str | None:
     try:
         fd = os.open(state_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        return os.pread(fd, 64, 0).decode("ascii", "replace")
     finally:
         os.close(fd)
-    return False
+    return None
+
+
+def _started(process: str) -> int | None:
+    """Returns the tick at which a process began (`proc(5)`, field 22). Its name may hold any character."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 @contextmanager
@@ -132,10 +168,10 @@ def _hold_file(path: Path, refusal: str) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").partition(" ")[0].strip() or "unknown"
             raise Conflict(why=f"another sandboxer (process {holder}) {refusal}") from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(fd, f"{os.getpid()} {_started('self')}\n".encode(), 0)
         yield
     finally:
         os.close(fd)

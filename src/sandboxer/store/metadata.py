@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, Integer, MetaData
+from sqlalchemy import JSON, BigInteger, Column, DateTime, Index, Integer, MetaData, text
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 # Constraints need names, or a later migration cannot drop them.
 metadata = MetaData(
@@ -25,6 +25,22 @@ metadata = MetaData(
 
 # SQLite counts row ids only in a column spelled INTEGER (which holds 64 bits there).
 RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def required(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    """Columns of one type that always hold a value."""
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def nullable(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    """Columns of one type that may be NULL."""
+    return [Column(name, kind) for name in names]
+
+
+def index_of(name: str | None, *columns: str, where: str, unique: bool = False) -> Index:
+    """An index of the rows that fulfil a condition, which both databases understand alike."""
+    condition = text(where)
+    return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
 class UtcDateTime(TypeDecorator[datetime]):

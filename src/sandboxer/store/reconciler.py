@@ -10,12 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.clock import Clock, sleep_unless_woken
+from sandboxer.kernel.errors import SandboxerError, Unavailable
 from sandboxer.store.engine import Store
 
 log = logging.getLogger(__name__)
 RETRY = timedelta(seconds=30)
+DATABASE_RETRY = timedelta(seconds=1)
 FAR = datetime.max.replace(tzinfo=UTC)
 # The server's time may step forward, to a wall clock that was set: nobody sleeps past what is over then.
 LONGEST_SLEEP = timedelta(seconds=30)
@@ -85,12 +86,28 @@ async def wait_until(moment: datetime, sooner: asyncio.Event, clock: Clock) -> N
     """Waits until the moment comes or the event is set, and not so long that the clock should be read
     again.
     """
-    if moment >= FAR - timedelta(days=1):
-        await sooner.wait()
-        return
-    async with asyncio.TaskGroup() as group:
-        asleep = group.create_task(clock.sleep(min(moment - clock.now(), LONGEST_SLEEP)))
-        awake = group.create_task(sooner.wait())
-        await asyncio.wait((asleep, awake), return_when=asyncio.FIRST_COMPLETED)
-        asleep.cancel()
-        awake.cancel()
+    is_ever = moment < FAR - timedelta(days=1)
+    await sleep_unless_woken(clock, sooner, min(moment - clock.now(), LONGEST_SLEEP) if is_ever else None)
+
+
+async def run_rounds(
+    store: Store,
+    clock: Clock,
+    hear: Callable[[frozenset[str]], None],
+    run_round: Callable[[], Awaitable[None]],
+    *,
+    who_waits: str,
+) -> None:
+    """Runs rounds for ever while `hear` is told of every commit. Without the database they wait for it.
+    Cancel it to stop.
+    """
+    leave: Callable[[], None] = store.on_commit(hear)
+    try:
+        while True:
+            try:
+                await run_round()
+            except Unavailable as error:
+                log.warning("%s for the database: %s", who_waits, error)
+                await clock.sleep(DATABASE_RETRY)
+    finally:
+        leave()

@@ -15,12 +15,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.store.engine import Store
-from sandboxer.store.rows import Recorded, Rows
+from sandboxer.store.rows import Page, Recorded, Rows
 from sandboxer.store.steps import Change, Lifecycle, Step, walk
 
 R = TypeVar("R", bound=Recorded)
@@ -37,7 +37,7 @@ class Repository(Generic[R, T]):
     # What people call one of its records.
     noun: str
 
-    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any]) -> None:
+    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any, Any]) -> None:
         self.store = store
         self.clock = clock
         self.rows = rows
@@ -57,6 +57,10 @@ class Repository(Generic[R, T]):
 
     async def find(self, id: str) -> R | None:
         return await self.store.read(lambda conn: self.rows.load(conn, id))
+
+    async def page(self, query: Select[Any], *, cursor: str | None, limit: int) -> Page[R]:
+        """Returns some of the records that `query` asks for, newest first."""
+        return await self.store.read(lambda conn: self.rows.page(conn, query, cursor=cursor, limit=limit))
 
     async def create(
         self,
@@ -175,7 +179,7 @@ class RememberedRepository(Repository[R, T]):
     by anyone else shows as a lost fence.
     """
 
-    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any]) -> None:
+    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any, Any]) -> None:
         super().__init__(store, clock, rows, lifecycle)
         self._memory: dict[str, R] = {}
         # Ids that ended lately.
@@ -194,6 +198,13 @@ class RememberedRepository(Repository[R, T]):
     def peek(self, id: str) -> R | None:
         """Returns the record if it is not over, without the database."""
         return self._memory.get(id)
+
+    def known(self, id: str) -> R:
+        """Returns the record if it is not over, without the database. Raises NotFound."""
+        found = self._memory.get(id)
+        if found is None:
+            raise self._missing(id)
+        return found
 
     async def find(self, id: str) -> R | None:
         known = self._memory.get(id)

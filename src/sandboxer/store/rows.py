@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -25,13 +25,16 @@ from sqlalchemy import (
     Update,
     and_,
     bindparam,
+    func,
     insert,
+    null,
     or_,
     select,
     update,
 )
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 
 
 class Recorded(Protocol):
@@ -52,10 +55,28 @@ class Recorded(Protocol):
     def created_at(self) -> datetime: ...
 
 
+@value_class
+class Record:
+    """What the record of every noun holds, beside its state."""
+
+    id: str
+    # Grows by one with every write; a write from an older version is refused.
+    version: int = 0
+    # Who may see it, and the key that asked for it.
+    account: str
+    created_by: str
+    # Why it is in its state: the reason of its last step.
+    reason: str
+    created_at: datetime
+
+
 R = TypeVar("R", bound=Recorded)
+V = TypeVar("V")
+# Of those that a word could mean, so many are listed.
+MOST_MEANT = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Cell:
     """Converts between a field and its column, where the column does not hold the value as it is."""
 
@@ -103,6 +124,15 @@ def optional(cell: Cell) -> Cell:
     )
 
 
+def from_row(kind: Callable[..., V], row: Row[Any], /, **others: Any) -> V:
+    """Returns the frozen value with what the row has under the same names, and with `others`: what the row
+    has under other names or in another form.
+    """
+    cells = row._mapping
+    names = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{name: cells[name] for name in names if name in cells} | others)
+
+
 class Rows(Generic[R]):
     """Reads and writes the rows of one noun. `prefix` is what their ids begin with, `over` the states in
     which nothing is left of one. `derived` are columns that follow from the whole record and are not
@@ -122,6 +152,7 @@ class Rows(Generic[R]):
     ) -> None:
         self.table = table
         self.prefix = prefix
+        self._id_length = len(prefix) + 26
         self.over = frozenset(over)
         self.is_left = table.c.state.not_in([one.value for one in self.over])
         self._record = record
@@ -178,10 +209,22 @@ class Rows(Generic[R]):
         found = self.all(conn, newest_first(query, self.table, cursor=cursor, limit=limit))
         return Page(records=found[:limit], next_cursor=next_cursor(found, limit))
 
+    def matching(self, **wanted: object) -> Select[Any]:
+        """Asks for the rows whose columns have these values; None stands for any value."""
+        given = {name: value for name, value in wanted.items() if value is not None}
+        plain = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+        return self.select.where(*(self.table.c[name] == value for name, value in plain.items()))
+
     def living(self, conn: Connection, account: str | None = None) -> list[R]:
         """Returns all records of which something may be left, of one account or (None) of all."""
         mine = () if account is None else (self.table.c.account == account,)
         return self.where(conn, self.is_left, *mine)
+
+    def counts(self, conn: Connection, account: str | None = None) -> dict[str, int]:
+        """Counts the records of one account or (None) of all by state. States without any are left out."""
+        state, mine = self.table.c.state, () if account is None else (self.table.c.account == account,)
+        query = select(state, func.count()).where(*mine).group_by(state)
+        return {word: int(number) for word, number in conn.execute(query)}
 
     def owners(self, conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
         """Returns the account of each subject that is a record of this noun."""
@@ -190,6 +233,34 @@ class Rows(Generic[R]):
             return {}
         id_, account = self.table.c.id, self.table.c.account
         return {row.id: row.account for row in conn.execute(select(id_, account).where(id_.in_(wanted)))}
+
+    def meant(
+        self, conn: Connection, word: str, *, account: str, sees_all: bool, ended_too: bool = False
+    ) -> list[tuple[str, str]]:
+        """Returns id and name of what a word may mean, at most `MOST_MEANT` of them: the beginning of ids of
+        what the account may see, or the name of what is its own, also for who sees all. Names are chosen by
+        people: what a stranger calls his own must never be taken for somebody else's.
+
+        Of what is over nothing is meant, unless its record is of use (`ended_too`) or nothing else fits.
+        """
+        table, mine = self.table.c, self.table.c.account == account
+        name = table.get("name", null())
+        if word.startswith(self.prefix):
+            # Full ids lie between it and itself filled up with the last letter, whatever the collation.
+            fits = table.id.between(word, word.ljust(self._id_length, "z"))
+            where = [fits, table.id.startswith(word, autoescape=True)]
+            where += [] if sees_all else [or_(mine, *self.usable_by(account))]
+        else:
+            where = [mine, name == word, self.is_left]
+        is_left = self.is_left.label("is_left")
+        query = select(table.id, name, is_left).where(*where).limit(MOST_MEANT)
+        found = conn.execute(query.order_by(is_left.desc(), table.created_at.desc())).all()
+        living = found if ended_too else [row for row in found if row.is_left]
+        return [(row[0], row[1] or "") for row in living or found]
+
+    def usable_by(self, account: str) -> Sequence[ColumnElement[bool]]:
+        """Says which rows of others an account may find."""
+        return ()
 
     def read(self, row: Row[Any]) -> R:
         cells = row._mapping
@@ -222,7 +293,7 @@ class Rows(Generic[R]):
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Page(Generic[R_co]):
     records: Sequence[R_co]
     # Give it back to see what follows; None at the end.

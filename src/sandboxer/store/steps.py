@@ -9,10 +9,13 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection
 
+from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.store.rows import Recorded
 
 R = TypeVar("R", bound=Recorded)
 S = TypeVar("S")
+P = TypeVar("P")
 
 
 # Without slots: Python 3.11 cannot make a frozen one by the name `Step[…]` otherwise.
@@ -41,16 +44,26 @@ class Step(Generic[R, S]):
 T = TypeVar("T", bound=Step[Any, Any])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lifecycle(Generic[S]):
-    """A table of states with its one door."""
+@dataclass(frozen=True)
+class Lifecycle(Generic[P, S]):
+    """A table of states and signals, and the one function that reads it."""
 
-    next_state: Callable[[Any, S], Any]
+    transitions: Mapping[tuple[P, S], P]
     # Its `ended_at` is the moment it came into one of these; empty: steps say so themselves.
-    ended: frozenset[Any] = frozenset()
+    ended: frozenset[P] = frozenset()
+    # Advice for who asked for a step that is not in the table.
+    hint: str | None = None
+
+    def next_state(self, state: P, signal: S) -> P:
+        """Returns the state that follows. Raises IllegalTransition for a step that is not in the table."""
+        try:
+            return self.transitions[state, signal]
+        except KeyError:
+            advice = {} if self.hint is None else {"hint": self.hint}
+            raise IllegalTransition(signal=str(signal), state=str(state), **advice) from None
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Entry(Generic[R, T]):
     """Describes a step that was made."""
 
@@ -59,7 +72,7 @@ class Entry(Generic[R, T]):
     after: R
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Change(Generic[R, T]):
     """Describes what one transaction does to a record."""
 
@@ -70,7 +83,7 @@ class Change(Generic[R, T]):
     now: datetime
 
 
-def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any], now: datetime) -> R:
+def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any, Any], now: datetime) -> R:
     """Returns the record after the step. Raises IllegalTransition, and what `step.check` raises."""
     if step.check is not None:
         step.check(before)
@@ -88,7 +101,7 @@ def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any], now: datet
     return replace(before, **values)
 
 
-def walk(before: R, steps: Sequence[T], lifecycle: Lifecycle[Any], now: datetime) -> list[Entry[R, T]]:
+def walk(before: R, steps: Sequence[T], lifecycle: Lifecycle[Any, Any], now: datetime) -> list[Entry[R, T]]:
     """Returns the record after all of these steps. Raises as `stepped`."""
     entries: list[Entry[R, T]] = []
     for step in steps:

@@ -21,8 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.store.claim import Claim, take_session
-from sandboxer.store.jobs import Job, deliver_all
-from sandboxer.store.workers import Worker, run_body
+from sandboxer.store.workers import Job, Worker, deliver_all, run_body
 
 # PostgreSQL remembers 64 savepoints of a transaction in memory that others can look into quickly.
 MOST_TOGETHER = 60

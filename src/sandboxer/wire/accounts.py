@@ -1,7 +1,5 @@
 """Accounts and their money, as their owners see them and as the operator does."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

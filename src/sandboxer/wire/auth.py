@@ -1,7 +1,5 @@
 """Signing in with a wallet: challenges, sessions, linked wallets, the genesis gate."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -43,7 +41,9 @@ class OpenSession(Request):
 
 
 class Session(Answer):
-    token: Annotated[str, Field(description="Send it as `Authorization: Bearer …`; sign nothing else.")]
+    token: Annotated[
+        str, Field(repr=False, description="Send it as `Authorization: Bearer …`; sign nothing else.")
+    ]
     address: str
     account: str
     expires_at: Moment

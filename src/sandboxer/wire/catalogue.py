@@ -1,8 +1,6 @@
 """What a sandbox can be made of: images, profiles, languages and shells, for a caller that wants to know
 before it pays."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What a sandbox of trust level `semi` may reach: rules, secrets in headers, limits, and what was refused."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -3,16 +3,26 @@
 Jobs: code that runs on after its request.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sandboxer.wire.processes import Argument, OutputText
-from sandboxer.wire.sandboxes import WantedVolumes
+from sandboxer.wire.sandboxes import WHOLE_PROFILE_ID, ImageName, WantedVolumes
 from sandboxer.wire.webhooks import WebhookUrl
-from sandboxer.wire.words import NO_NUL, Answer, Encoding, Env, Moment, Request, Trust
+from sandboxer.wire.words import (
+    NO_NUL,
+    Answer,
+    Encoding,
+    Env,
+    Moment,
+    Naming,
+    Network,
+    Request,
+    Trust,
+    id_field,
+    ref_field,
+)
 
 TTL_DEFAULT_S = 60
 TTL_MAX_S = 900
@@ -38,15 +48,8 @@ ArtifactPattern = Annotated[
         examples=["plot.png", "**/*.csv"],
     ),
 ]
-JobId = Annotated[
-    str,
-    Field(
-        pattern=r"^job_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a job.",
-        examples=["job_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+JobId = Annotated[str, id_field("job", "Id of a job.")]
+JobRef = Annotated[str, ref_field("job", "job", name=""), Naming("job")]
 JobState = Literal["queued", "running", "finished", "failed", "cancelled", "timed_out", "lost"]
 
 
@@ -84,6 +87,7 @@ class ExecuteCode(Request):
     ]
     env: Env = Field(default_factory=dict)
     trust: Trust | None = None
+    network: Network | None = None
     ttl_s: Annotated[
         int,
         Field(ge=1, le=TTL_MAX_S, description="Seconds for compiling and running; then all is killed."),
@@ -92,8 +96,12 @@ class ExecuteCode(Request):
     memory_mb: Annotated[int, Field(gt=0, le=2**31 - 1)] | None = None
     disk_mb: Annotated[int, Field(gt=0, le=2**31 - 1)] | None = None
     profile: Annotated[
-        Annotated[str, Field(max_length=63, pattern=NO_NUL)] | None,
+        Annotated[str, Field(max_length=63, pattern=NO_NUL), WHOLE_PROFILE_ID] | None,
         Field(description="Recipe of the sandbox. Default: one that has the language."),
+    ] = None
+    image: Annotated[
+        ImageName | None,
+        Field(description="See GET /v1/images. Default: one that has the language."),
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
     artifacts: Annotated[

@@ -1,7 +1,5 @@
 """Files inside a sandbox. Names are bytes there; `raw_path` keeps those that are not text."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,31 +1,17 @@
 """Gift cards: prepaid US cents behind four words. Nobody needs an account to buy or to redeem one."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from sandboxer.wire.invoices import Coin, NewInvoice
-from sandboxer.wire.words import Answer, Moment, Request
+from sandboxer.wire.words import Answer, Moment, Request, id_field
 
 _ID = r"[0-9a-hjkmnp-tv-z]{26}"
 CardId = Annotated[
-    str,
-    Field(
-        pattern=rf"^gft_{_ID}$",
-        description="Id of a gift card; not to be guessed, and redeems nothing.",
-        examples=["gft_0123456789abcdefghjkmnpqrs"],
-    ),
+    str, id_field("gft", "Id of a gift card; not to be guessed, and redeems nothing.", max_length=None)
 ]
-RedemptionId = Annotated[
-    str,
-    Field(
-        pattern=rf"^rdm_{_ID}$",
-        description="Id of a redemption; not to be guessed.",
-        examples=["rdm_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+RedemptionId = Annotated[str, id_field("rdm", "Id of a redemption; not to be guessed.", max_length=None)]
 ApprovalToken = Annotated[
     str,
     Field(pattern=rf"^rdm_{_ID}\.[0-9]{{1,12}}\.[0-9a-f]{{64}}$", description="From the link that asks."),
@@ -162,7 +148,7 @@ class NewGiftCard(GiftCard):
 
 class ShownCode(Answer):
     id: str
-    code: Annotated[str, Field(description="The four words; kept nowhere.")]
+    code: Annotated[str, Field(repr=False, description="The four words; kept nowhere.")]
     cents: int
 
 

@@ -1,28 +1,14 @@
 """Published images: disks with a name and a digest, to be shared and started from."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from sandboxer.wire.accounts import AccountId
-from sandboxer.wire.sandboxes import ProfileId, Resources, WantedResources, WantedVolumes
+from sandboxer.wire.sandboxes import ProfileId, Resources, WantedVolumes
 from sandboxer.wire.services import ServiceRef
-from sandboxer.wire.words import (
-    PLAIN_TEXT,
-    Answer,
-    Duration,
-    Env,
-    ImageId,
-    Labels,
-    Moment,
-    Name,
-    Request,
-    SandboxId,
-    SnapshotId,
-    Trust,
-)
+from sandboxer.wire.snapshots import WantedClones
+from sandboxer.wire.words import PLAIN_TEXT, Answer, ImageId, Moment, Name, Request, SandboxRef, SnapshotRef
 
 Filter = Literal["all", "owned", "shared", "public"]
 ImageState = Literal["taking", "kept", "unpaid", "dropping", "dropped", "failed", "lost"]
@@ -38,8 +24,8 @@ Description = Annotated[str, Field(max_length=2000, pattern=PLAIN_TEXT)]
 class PublishImage(Request):
     """Exactly one of `snapshot`, `sandbox` and `service`."""
 
-    snapshot: SnapshotId | None = None
-    sandbox: Annotated[SandboxId | None, Field(description="Its disk as it is now.")] = None
+    snapshot: SnapshotRef | None = None
+    sandbox: Annotated[SandboxRef | None, Field(description="Its disk as it is now.")] = None
     service: Annotated[
         ServiceRef | None, Field(description="Its id or name: the disk of its sandbox as it is now.")
     ] = None
@@ -49,6 +35,39 @@ class PublishImage(Request):
     clean: Annotated[bool, Field(description="Leave out files in which something looks like a secret.")] = (
         False
     )
+
+
+class RegistryUser(Request):
+    username: Annotated[str, Field(min_length=1, max_length=255)]
+    password: Annotated[SecretStr, Field(max_length=8192)]
+
+
+class PullImage(Request):
+    """Which image of which registry, and what to make of it."""
+
+    reference: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=512,
+            description="As `python:3.12`, or `docker://registry.example.com/who/what:1@sha256:…`. What names"
+            " no registry is of the operator's default one.",
+            examples=["docker://docker.io/library/python:3.12"],
+        ),
+    ]
+    name: Annotated[Name | None, Field(description="A name for people; else the image's.")] = None
+    description: Description = ""
+    visibility: Visibility = "private"
+    clean: Annotated[bool, Field(description="Leave out files that look like secrets.")] = False
+    profile: Annotated[ProfileId | None, Field(description="What sandboxes of it are made as.")] = None
+    user: Annotated[RegistryUser | None, Field(description="Of the registry; kept nowhere.")] = None
+    plain_http: Annotated[bool, Field(description="Ask the registry without TLS.")] = False
+
+
+class ImageProgress(Answer):
+    """What a builder says, as it says it (`output`)."""
+
+    text: str
 
 
 class ChangeImage(Request):
@@ -77,18 +96,9 @@ class OfferImage(Request):
     ]
 
 
-class SpawnImage(Request):
+class SpawnImage(WantedClones):
     """What new sandboxes shall be like; what is left out is as its source was."""
 
-    count: Annotated[int, Field(ge=1, le=100, description="How many, all at once.")] = 1
-    name: Annotated[Name | None, Field(description="With a number behind it if there are several.")] = None
-    profile: ProfileId | None = None
-    trust: Trust | None = None
-    ttl: Annotated[Duration | None, Field(description="How long each lives once ready.")] = None
-    idle_timeout: Duration | None = None
-    resources: WantedResources | None = None
-    env: Env = Field(default_factory=dict)
-    labels: Labels = Field(default_factory=dict)
     volumes: Annotated[
         WantedVolumes,
         Field(description="Disks to attach to each. Several sandboxes can have one only to read (`ro`)."),
@@ -111,7 +121,8 @@ class PublishedImage(Answer):
     source: Annotated[
         str,
         Field(
-            description="What it was made of: a snapshot, a sandbox, a service, another image, or `import`."
+            description="What it was made of: a snapshot, a sandbox, a service, another image, `import`,"
+            " `build`, or a reference with its digest (`docker://…@sha256:…`)."
         ),
     ]
     backend: Annotated[str, Field(examples=["ext.namespaces"])]

@@ -1,25 +1,16 @@
 """Invoices, refunds and rates. Whoever knows an invoice's id may see it; nobody needs an account to ask."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from sandboxer.wire.accounts import Sats
-from sandboxer.wire.words import Answer, Moment, Request
+from sandboxer.wire.words import Answer, Moment, Request, id_field
 
 Coin = Annotated[
     Literal["BTC", "LTC", "DOGE", "XMR"], Field(description="What is paid in; the platform may take fewer.")
 ]
-InvoiceId = Annotated[
-    str,
-    Field(
-        pattern=r"^inv_[0-9a-hjkmnp-tv-z]{26}$",
-        description="Id of an invoice; not to be guessed.",
-        examples=["inv_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+InvoiceId = Annotated[str, id_field("inv", "Id of an invoice; not to be guessed.", max_length=None)]
 RefundId = Annotated[str, Field(pattern=r"^rfd_[0-9a-f]{32}$", description="Id of a refund.")]
 TxId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Id of a transaction on its chain.")]
 Atomic = Annotated[str, Field(pattern=r"^[0-9]{1,40}$", description="In the coin's smallest unit, as text.")]

@@ -1,7 +1,5 @@
 """Keys that sign requests. A secret is shown once, when the key is made."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
@@ -51,28 +49,39 @@ class NewKey(Answer):
     """The only answer that ever holds the secret; it is never stored, also not for an Idempotency-Key."""
 
     public_key: str
-    secret_key: str
+    secret_key: Annotated[str, Field(repr=False)]
     name: str
     account: str
     accepts_v1: bool
+
+
+class NewBearer(Answer):
+    """The only answer that ever holds the token; a hash of it is stored."""
+
+    public_key: str
+    bearer_token: Annotated[
+        str, Field(repr=False, description="For `Authorization: Bearer …`, on this host or by TLS.")
+    ]
 
 
 class KeyList(Answer):
     keys: list[Key]
 
 
-class CutKey(Request):
+class DelegateKey(Request):
     """A child key: never more than its parent has left. The defaults give little."""
 
     name: Name
     budget_sats: Annotated[
-        int, Field(ge=0, le=MAX_SATS, description="Moved from your bucket to its own.")
+        int, Field(ge=0, le=MAX_SATS, description="Moved from your balance to its own.")
     ] = 0
     scopes: Annotated[
         list[Annotated[str, Field(max_length=64)]],
         Field(max_length=32, description="What it may do.", examples=[["sandboxes:create", "exec"]]),
     ]
-    depth: Annotated[int, Field(ge=0, le=1000, description="Generations it may cut below itself.")] = 0
+    depth: Annotated[
+        int, Field(ge=0, le=1000, description="Generations it may delegate to below itself.")
+    ] = 0
     slots: Annotated[int | None, Field(ge=0, le=1_000_000, description="Sandboxes at once.")] = None
     expires_at: When | None = None
     caps: Caps = Caps()
@@ -97,7 +106,7 @@ class DelegatedKey(Answer):
 class NewDelegatedKey(DelegatedKey):
     """Its secret is shown this once."""
 
-    secret_key: str
+    secret_key: Annotated[str, Field(repr=False)]
     budget_sats: int
 
 
@@ -113,7 +122,7 @@ class KeyNode(Answer):
     spent: int
     balance: int
     subtree_spent: int
-    children: list[KeyNode]
+    children: list["KeyNode"]
 
 
 class TopUpKey(Request):

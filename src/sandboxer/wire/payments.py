@@ -1,7 +1,5 @@
 """Payments over the API: what was paid, what is bought with it, and what is for sale."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

@@ -5,8 +5,6 @@ sees it, with the answers of the probes; the platform as its callers may see it:
 caller's own limits.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
@@ -55,7 +53,7 @@ class Host(Answer):
 
 
 class GarbageItem(Answer):
-    id: Annotated[str, Field(description="Name of a tree, or id of a kept disk.")]
+    id: Annotated[str, Field(description="Name of an image tree, or id of a snapshot or volume.")]
     tier: Annotated[
         Literal["leftover", "base"],
         Field(description="A disk without a record; or an older build of an image that nothing lies over."),
@@ -131,8 +129,9 @@ class WarmPool(Answer):
 class StoragePool(Answer):
     backend: str
     kind: Annotated[str, Field(examples=["btrfs on a loop file"])]
-    size_mb: int
+    size_mb: Annotated[int, Field(description="What it takes of the host's disk now.")]
     used_mb: Annotated[int, Field(description="By the file system's own count.")]
+    most_mb: Annotated[int, Field(description="What it may grow to now.")]
     promised_mb: Annotated[int, Field(description="To the disks of sandboxes.")]
     free_mb: Annotated[int, Field(description="That may still be promised.")]
 

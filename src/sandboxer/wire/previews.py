@@ -1,23 +1,13 @@
 """Previews: addresses that open a port inside a sandbox."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId
+from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId, id_field
 
 MAX_HOLD_S = 60
-PreviewId = Annotated[
-    str,
-    Field(
-        pattern=r"^prv_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a preview.",
-        examples=["prv_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+PreviewId = Annotated[str, id_field("prv", "Id of a preview.")]
 Port = Annotated[int, Field(ge=1, le=65535, description="Port inside the sandbox.", examples=[3000])]
 
 
@@ -44,8 +34,12 @@ class CreatePreview(Request):
     ] = None
     hold_s: Annotated[
         int,
-        Field(ge=0, le=MAX_HOLD_S, description="How long a request waits while nothing listens there yet."),
-    ] = 10
+        Field(
+            ge=0,
+            le=MAX_HOLD_S,
+            description="How long a request waits while nothing listens there yet; then it is answered 502.",
+        ),
+    ] = 0
 
 
 class Preview(Answer):

@@ -1,12 +1,10 @@
 """What things cost, for anyone to read, and what one sandbox would cost."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.sandboxes import WantedResources
+from sandboxer.wire.sandboxes import WHOLE_PROFILE_ID, WantedResources
 from sandboxer.wire.words import Answer, Duration, Moment, Request
 
 
@@ -65,7 +63,7 @@ class Pricing(Answer):
 
 
 class AskQuote(Request):
-    profile: Annotated[str | None, Field(max_length=100, pattern=r"^[a-z0-9._-]+$")] = None
+    profile: Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9._-]+$"), WHOLE_PROFILE_ID] | None = None
     resources: WantedResources = WantedResources()
     duration: Duration = "1h"
 

@@ -5,9 +5,7 @@ process is started by one request, looked after by others, and alive between the
 binary frames are bytes of the terminal, text frames are these, as JSON.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -64,7 +62,7 @@ class Runnable(Request):
     ] = False
 
     @model_validator(mode="after")
-    def _one_of_command_and_argv(self) -> Runnable:
+    def _one_of_command_and_argv(self) -> Self:
         if (self.command is None) == (self.argv is None):
             raise ValueError("give exactly one of `command` and `argv`")
         return self

@@ -2,25 +2,28 @@
 more CPUs and memory for a while; events tell what happened to it, in order, with who did it and why.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
 from sandboxer.wire.words import (
+    MAX_LABELS,
     Answer,
     Cursor,
     Duration,
     Env,
+    LabelKey,
     Labels,
+    LabelValue,
     Moment,
     Name,
+    Naming,
+    Network,
     QuoteId,
     Request,
     SandboxId,
-    SnapshotId,
+    SnapshotRef,
     Trust,
     VolumeId,
     VolumeRef,
@@ -42,23 +45,28 @@ StateName = Literal[
     "destroying",
     "destroyed",
 ]
+# `agent-dev` is `profile.agent-dev`.
+WHOLE_PROFILE_ID = AfterValidator(lambda text: text if text.startswith("profile.") else f"profile.{text}")
 ProfileId = Annotated[
     str,
     Field(
-        pattern=r"^profile\.[a-z0-9][a-z0-9.-]{0,100}$",
+        pattern=r"^(profile\.)?[a-z0-9][a-z0-9.-]{0,100}$",
         max_length=110,
-        description="Id of a profile; see GET /v1/profiles.",
-        examples=["profile.agent-dev"],
+        description="Id of a profile, with or without `profile.`; see GET /v1/profiles.",
+        examples=["profile.agent-dev", "agent-dev"],
     ),
+    WHOLE_PROFILE_ID,
 ]
 ImageName = Annotated[
     str,
     Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
-        max_length=63,
-        description="Name of an image; see GET /v1/images.",
+        pattern=r"^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$",
+        max_length=255,
+        description="Name of an image of the host, name or id of a published one (GET /v1/images), or one of"
+        " a registry (`python:3.12`).",
         examples=["base"],
     ),
+    Naming("image", may_be_of_host=True),
 ]
 InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max_length=63)]
 VolumeMode = Annotated[
@@ -127,8 +135,9 @@ class CreateSandbox(Request):
     name: Annotated[Name | None, Field(description="For people; needs not be unique.")] = None
     image: Annotated[ImageName | None, Field(description="See GET /v1/images.")] = None
     trust: Annotated[
-        Trust | None, Field(description="`zero`: no network at all; `semi`: through the egress proxy.")
+        Trust | None, Field(description="`zero`: no network; `semi`: filtered. `network` says it by intent.")
     ] = None
+    network: Network | None = None
     ttl: Annotated[
         Duration | None, Field(description="How long it lives once ready, as 30s, 15m, 4h or 2d.")
     ] = None
@@ -160,7 +169,7 @@ class CreateSandbox(Request):
     ] = Field(default_factory=dict)
     quote_id: QuoteId | None = None
     snapshot: Annotated[
-        SnapshotId | None,
+        SnapshotRef | None,
         Field(description="Begin as a copy of this snapshot, instead of an image; it says what is left out."),
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
@@ -179,6 +188,11 @@ class AttachedVolume(Answer):
     mode: VolumeMode
 
 
+def _no_volumes() -> list[AttachedVolume]:
+    """Stands for `list`, whose signature, which pydantic asks for, Python would first have to parse."""
+    return []
+
+
 class Sandbox(Answer):
     id: SandboxId
     name: str | None = None
@@ -191,6 +205,10 @@ class Sandbox(Answer):
     backend: Annotated[str, Field(examples=["ext.namespaces"])]
     image: Annotated[str, Field(examples=["base"])]
     trust: Trust
+    network: Annotated[
+        str | None,
+        Field(description="What it was made with; none: what its profile says.", examples=["packages"]),
+    ] = None
     resources: Resources
     labels: dict[str, str] = Field(default_factory=dict)
     inputs: dict[str, JsonValue] = Field(default_factory=dict)
@@ -215,7 +233,7 @@ class Sandbox(Answer):
     ] = None
     quote_id: Annotated[str | None, Field(description="The quote that promised its rates.")] = None
     snapshot: Annotated[str | None, Field(description="Of which its disk began as a copy.")] = None
-    volumes: list[AttachedVolume] = Field(default_factory=list)
+    volumes: list[AttachedVolume] = Field(default_factory=_no_volumes)
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),
@@ -235,6 +253,20 @@ class Sandbox(Answer):
 class SandboxPage(Answer):
     sandboxes: list[Sandbox]
     next_cursor: Cursor | None = None
+
+
+class ChangeSandbox(Request):
+    """What is left out stays as it is."""
+
+    name: Annotated[Name | None, Field(description="Another name; its id stays.")] = None
+    labels: Annotated[
+        dict[LabelKey, LabelValue | None],
+        Field(
+            max_length=MAX_LABELS,
+            description="Labels to set; null takes one away. Others stay.",
+            examples=[{"team": "search", "draft": None}],
+        ),
+    ] = Field(default_factory=dict)
 
 
 class ChangeTtl(Request):
@@ -281,7 +313,7 @@ class Expired(Answer):
 
 
 class Stale(Answer):
-    """Something on this host that no record accounts for. It stays until `goes_at`, or until it is reaped."""
+    """Something on this host that no record accounts for. It stays until `goes_at` or `reap-stale`."""
 
     id: str
     # As `id`, whatever it is; the older name.

@@ -1,7 +1,5 @@
 """Secrets: only names, sizes and moments ever come back."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, SecretStr

@@ -1,8 +1,6 @@
 """Services: what a caller may ask for when making or changing one, and what the platform says about it."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,12 +17,15 @@ from sandboxer.wire.words import (
     EnvValue,
     Labels,
     Moment,
+    Naming,
+    Network,
     QuoteId,
     Request,
     SandboxId,
-    SnapshotId,
+    SnapshotRef,
     Trust,
     User,
+    ref_field,
 )
 
 MAX_BOOTSTRAP = 256 * 1024
@@ -59,15 +60,7 @@ ServiceId = Annotated[
     str,
     Field(pattern=rf"^{_ID}$", description="Id of a service.", examples=["svc_0123456789abcdefghjkmnpqrs"]),
 ]
-ServiceRef = Annotated[
-    str,
-    Field(
-        pattern=rf"^({_ID}|{_LABEL})$",
-        max_length=48,
-        description="Id of a service, or its name in the caller's account.",
-        examples=["hello", "svc_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+ServiceRef = Annotated[str, ref_field("svc", "service", name=_LABEL), Naming("service")]
 DomainName = Annotated[
     str,
     Field(
@@ -191,6 +184,7 @@ class CreateService(Request):
     profile: Annotated[ProfileId | None, Field(description="Default: `profile.service`.")] = None
     image: ImageName | None = None
     trust: Trust | None = None
+    network: Network | None = None
     ttl: Annotated[
         Duration | None, Field(description="Default: as long as the profile allows; see the guide.")
     ] = None
@@ -198,12 +192,12 @@ class CreateService(Request):
     labels: Labels = Field(default_factory=dict)
     quote_id: QuoteId | None = None
     snapshot: Annotated[
-        SnapshotId | None, Field(description="Its disk begins as a copy of this snapshot, not of an image.")
+        SnapshotRef | None, Field(description="Its disk begins as a copy of this snapshot, not of an image.")
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _one_program(self) -> CreateService:
+    def _one_program(self) -> Self:
         if (self.bootstrap is None) == (self.command is None):
             raise ValueError("give either bootstrap or command")
         return self
@@ -238,7 +232,7 @@ class RedeployService(Request):
     env: Annotated[Env | None, Field(description="Replaces the plain environment.")] = None
 
     @model_validator(mode="after")
-    def _one_program(self) -> RedeployService:
+    def _one_program(self) -> Self:
         if self.bootstrap is not None and self.command is not None:
             raise ValueError("give bootstrap or command, not both")
         return self

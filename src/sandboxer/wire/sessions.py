@@ -1,8 +1,6 @@
 """Sessions: interpreters that keep their state, and the cells that are run in them."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,23 +14,22 @@ from sandboxer.wire.words import (
     Env,
     Moment,
     Name,
+    Naming,
+    Network,
     Request,
     SandboxId,
+    SandboxRef,
     Trust,
+    id_field,
+    ref_field,
 )
 
 CODE_MAX = 1024 * 1024
 CELL_TIMEOUT_DEFAULT_S = 60.0
 CELL_TIMEOUT_MAX_S = 3600.0
 
-SessionId = Annotated[
-    str,
-    Field(
-        pattern=r"^ses_[0-9a-hjkmnp-tv-z]{26}$",
-        description="Id of a session.",
-        examples=["ses_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+SessionId = Annotated[str, id_field("ses", "Id of a session.", max_length=None)]
+SessionRef = Annotated[str, ref_field("ses", "session"), Naming("session")]
 CellNumber = Annotated[int, Field(ge=1, le=2**31, description="Cells count from 1.")]
 SessionState = Literal["starting", "ready", "busy", "frozen", "died", "ended"]
 CellStatus = Literal["queued", "running", "ok", "error", "interrupted", "timed_out", "died", "cancelled"]
@@ -50,7 +47,7 @@ class StartSession(Request):
             examples=["python"],
         ),
     ]
-    sandbox_id: Annotated[SandboxId | None, Field(description="Default: a sandbox of its own.")] = None
+    sandbox_id: Annotated[SandboxRef | None, Field(description="Default: a sandbox of its own.")] = None
     name: Annotated[Name | None, Field(description="For people; needs not be unique.")] = None
     profile: Annotated[ProfileId | None, Field(description="Of its own sandbox.")] = None
     image: Annotated[
@@ -58,6 +55,7 @@ class StartSession(Request):
         Field(description="Of its own sandbox. Default: the smallest that has the language."),
     ] = None
     trust: Annotated[Trust | None, Field(description="Of its own sandbox.")] = None
+    network: Annotated[Network | None, Field(description="Of its own sandbox: what it may reach.")] = None
     vcpus: Annotated[
         Annotated[int, Field(ge=1, le=256)] | None,
         Field(description="Of its own sandbox; each brings 2 GB of memory."),
@@ -76,11 +74,11 @@ class StartSession(Request):
     )
 
     @model_validator(mode="after")
-    def _one_place(self) -> StartSession:
-        own = (self.profile, self.image, self.trust, self.vcpus, self.resources, self.volumes or None)
-        if self.sandbox_id is not None and any(value is not None for value in own):
+    def _one_place(self) -> Self:
+        own = (self.profile, self.image, self.trust, self.network, self.vcpus, self.resources)
+        if self.sandbox_id is not None and (self.volumes or any(value is not None for value in own)):
             raise ValueError(
-                "profile, image, trust, vcpus, resources and volumes are for a sandbox of its own"
+                "profile, image, network, vcpus, resources and volumes are for a sandbox of its own"
             )
         return self
 

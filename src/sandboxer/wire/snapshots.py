@@ -1,7 +1,5 @@
 """Snapshots: a sandbox's disk as it was at one moment, to go back to or to fork from."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,6 +20,7 @@ from sandboxer.wire.words import (
     Labels,
     Moment,
     Name,
+    Network,
     Problem,
     Request,
     SandboxId,
@@ -56,18 +55,25 @@ class ChangeSnapshot(Request):
     ttl: Annotated[Duration | None, Field(description="Dropped so long from now.")] = None
 
 
-class CloneSnapshot(Request):
-    """What new sandboxes shall be like; what is left out is as it was when the snapshot was taken."""
+class WantedClones(Request):
+    """What every request for several sandboxes of one disk has."""
 
     count: Annotated[int, Field(ge=1, le=100, description="How many, all at once.")] = 1
     name: Annotated[Name | None, Field(description="With a number behind it if there are several.")] = None
     profile: ProfileId | None = None
     trust: Trust | None = None
+    network: Network | None = None
     ttl: Annotated[Duration | None, Field(description="How long each lives once ready.")] = None
     idle_timeout: Duration | None = None
     resources: WantedResources | None = None
     env: Env = Field(default_factory=dict)
     labels: Labels = Field(default_factory=dict)
+    volumes: WantedVolumes = Field(default_factory=list)
+
+
+class CloneSnapshot(WantedClones):
+    """What new sandboxes shall be like; what is left out is as it was when the snapshot was taken."""
+
     volumes: Annotated[
         WantedVolumes,
         Field(description="Disks to attach to each. Several clones can have one only to read (`ro`)."),

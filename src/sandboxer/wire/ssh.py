@@ -1,22 +1,12 @@
 """SSH: public keys that open sandboxes, and where to come in."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId
+from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId, SandboxRef, id_field
 
-SshKeyId = Annotated[
-    str,
-    Field(
-        pattern=r"^ssk_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of an SSH key.",
-        examples=["ssk_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+SshKeyId = Annotated[str, id_field("ssk", "Id of an SSH key.")]
 
 
 class AddSshKey(Request):
@@ -34,7 +24,7 @@ class AddSshKey(Request):
         Field(min_length=1, max_length=200, description="What to call it; its comment if not given."),
     ] = None
     sandbox_id: Annotated[
-        SandboxId | None, Field(description="The one it opens; every one of the account's if not given.")
+        SandboxRef | None, Field(description="The one it opens; every one of the account's if not given.")
     ] = None
     ttl: Annotated[Duration | None, Field(description="How long it works; until revoked if not given.")] = (
         None

@@ -1,7 +1,5 @@
 """Volumes: named disks that outlive sandboxes, written by one or read by many."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +13,7 @@ from sandboxer.wire.words import (
     Request,
     SandboxId,
     SnapshotId,
+    SnapshotRef,
     VolumeId,
     VolumeName,
 )
@@ -31,7 +30,7 @@ class CreateVolume(Request):
         VolumeSize | None, Field(description="Left out: as the volume that the snapshot was taken of.")
     ] = None
     from_snapshot: Annotated[
-        SnapshotId | None, Field(description="Begin as a copy of this snapshot of a volume; else empty.")
+        SnapshotRef | None, Field(description="Begin as a copy of this snapshot of a volume; else empty.")
     ] = None
     labels: Labels = Field(default_factory=dict)
 
@@ -48,7 +47,7 @@ class ChangeVolume(Request):
 
 class RestoreVolume(Request):
     snapshot: Annotated[
-        SnapshotId, Field(description="A snapshot of this volume, or of another one of the same account.")
+        SnapshotRef, Field(description="A snapshot of this volume, or of another one of the same account.")
     ]
 
 

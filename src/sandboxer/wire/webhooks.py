@@ -1,12 +1,10 @@
 """Webhooks: who is told of what, and how each message fared."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.words import Answer, Duration, Moment, Request
+from sandboxer.wire.words import Answer, Duration, Moment, Request, id_field
 
 MAX_KINDS = 32
 WebhookId = Annotated[
@@ -18,15 +16,7 @@ WebhookId = Annotated[
         examples=["whk_0123456789abcdefghjkmnpqrs"],
     ),
 ]
-DeliveryId = Annotated[
-    str,
-    Field(
-        pattern=r"^dlv_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a delivery.",
-        examples=["dlv_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+DeliveryId = Annotated[str, id_field("dlv", "Id of a delivery.")]
 WebhookUrl = Annotated[
     str,
     Field(
@@ -80,7 +70,7 @@ class Webhook(Answer):
 
 
 class NewWebhook(Webhook):
-    secret: Annotated[str, Field(description="whsec_ and base64; shown this once.")]
+    secret: Annotated[str, Field(repr=False, description="whsec_ and base64; shown this once.")]
 
 
 class WebhookList(Answer):

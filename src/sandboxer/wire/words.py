@@ -2,16 +2,18 @@
 
 Requests are strict (no coercion, no unknown field), so that a typing slip is refused instead of ignored.
 Answers are tolerant, so that an older client can read a newer server. What checks a model is built when it is
-first used: a command line that lists sandboxes need not build those of every other noun.
+first used: a command line that lists sandboxes need not build those of every other noun. For the same reason
+annotations are values here, not text (`from __future__`), of which pydantic would compile each one again.
 
 A `Problem` is what went wrong, as RFC 9457 says it: machine-readable, with whose fault it is and what to do
 next.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
@@ -27,50 +29,73 @@ MAX_LABELS = 64
 PAGE_LIMIT_DEFAULT = 50
 PAGE_LIMIT_MAX = 500
 PROBLEM_TYPE_PREFIX = "urn:sandboxer:problem:"
+
+
+def id_field(prefix: str, description: str, *, max_length: int | None = 30) -> Any:
+    """How an id looks: its prefix, an underscore, and 26 letters of base 32."""
+    return Field(
+        pattern=rf"^{prefix}_[0-9a-hjkmnp-tv-z]{{26}}$",
+        max_length=max_length,
+        description=description,
+        examples=[f"{prefix}_0123456789abcdefghjkmnpqrs"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Marks a field by which a caller names a thing. Whoever handles the request sees its whole id."""
+
+    # "sandbox", "volume".
+    thing: str
+    # The word may be the name of an image of the host, which nobody's own name hides.
+    may_be_of_host: bool = False
+
+
+@cache
+def names_in(model: type[BaseModel]) -> Sequence[tuple[str, Naming | None]]:
+    """Returns the fields that name something, and how; None for lists of models that do."""
+    return [
+        (name, mark if isinstance(mark, Naming) else None)
+        for name, field in model.model_fields.items()
+        for mark in (*field.metadata, *_parts(field.annotation))
+        if isinstance(mark, Naming)
+        or (isinstance(mark, type) and issubclass(mark, BaseModel) and names_in(mark))
+    ]
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yields the types and the marks that an annotation is made of."""
+    for part in get_args(annotation):
+        yield from _parts(part)
+    if not get_args(annotation):
+        yield annotation
+
+
+def ref_field(prefix: str, noun: str, *, name: str = r"[A-Za-z0-9][A-Za-z0-9._ -]{0,62}") -> Any:
+    """How a caller names a thing: its id, a beginning of it that fits nothing else, or the name of one's own.
+
+    `name` is how names look, where the noun has any: without an underscore, so that none is ever taken for
+    the beginning of an id.
+    """
+    words = f"Id of a {noun}, or its beginning if no other id begins so"
+    return Field(
+        pattern=rf"^{prefix}_[0-9a-hjkmnp-tv-z]{{1,26}}$" + (f"|^{name}$" if name else ""),
+        max_length=63,
+        description=words + (f"; or the name of a {noun} of one's own." if name else "."),
+        examples=[f"{prefix}_0123456789abcdefghjkmnpqrs"],
+    )
+
+
 QuoteId = Annotated[
-    str,
-    Field(
-        pattern=r"^quo_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Of a quote (POST /v1/quotes) that was not used yet; its rates hold from now on.",
-        examples=["quo_0123456789abcdefghjkmnpqrs"],
-    ),
+    str, id_field("quo", "Of a quote (POST /v1/quotes) that was not used yet; its rates hold from now on.")
 ]
-SandboxId = Annotated[
-    str,
-    Field(
-        pattern=r"^sbx_[0-9a-hjkmnp-tv-z]{26}$",
-        description="Id of a sandbox.",
-        examples=["sbx_0123456789abcdefghjkmnpqrs"],
-    ),
-]
-SnapshotId = Annotated[
-    str,
-    Field(
-        pattern=r"^snp_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a snapshot.",
-        examples=["snp_0123456789abcdefghjkmnpqrs"],
-    ),
-]
-ImageId = Annotated[
-    str,
-    Field(
-        pattern=r"^img_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a published image.",
-        examples=["img_0123456789abcdefghjkmnpqrs"],
-    ),
-]
-VolumeId = Annotated[
-    str,
-    Field(
-        pattern=r"^vol_[0-9a-hjkmnp-tv-z]{26}$",
-        max_length=30,
-        description="Id of a volume.",
-        examples=["vol_0123456789abcdefghjkmnpqrs"],
-    ),
-]
+SandboxId = Annotated[str, id_field("sbx", "Id of a sandbox.", max_length=None)]
+SandboxRef = Annotated[str, ref_field("sbx", "sandbox"), Naming("sandbox")]
+SnapshotId = Annotated[str, id_field("snp", "Id of a snapshot.")]
+SnapshotRef = Annotated[str, ref_field("snp", "snapshot"), Naming("snapshot")]
+ImageId = Annotated[str, id_field("img", "Id of a published image.")]
+ImageRef = Annotated[str, ref_field("img", "published image"), Naming("image")]
+VolumeId = Annotated[str, id_field("vol", "Id of a volume.")]
 VolumeName = Annotated[
     str,
     Field(
@@ -80,15 +105,7 @@ VolumeName = Annotated[
         examples=["models"],
     ),
 ]
-VolumeRef = Annotated[
-    str,
-    Field(
-        pattern=r"^(vol_[0-9a-hjkmnp-tv-z]{26}|[a-z0-9][a-z0-9-]{0,62})$",
-        max_length=63,
-        description="Id of a volume, or the name of one's own.",
-        examples=["models"],
-    ),
-]
+VolumeRef = Annotated[str, ref_field("vol", "volume", name="[a-z0-9][a-z0-9-]{0,62}"), Naming("volume")]
 Duration = Annotated[
     str,
     Field(
@@ -110,6 +127,16 @@ Name = Annotated[
 Trust = Annotated[
     Literal["zero", "semi"],
     Field(description="Which network the sandbox gets: `zero` none at all, `semi` through the egress proxy."),
+]
+Network = Annotated[
+    str,
+    Field(
+        pattern=r"^(none|packages|open|allow:\S+)$",
+        max_length=4096,
+        description="none, packages, open, or allow: and hosts. What the sandbox may reach: nothing; the"
+        " registries of pip, npm, apt, cargo, Go, Maven and their kin; every public host; these hosts alone.",
+        examples=["packages", "open", "allow:example.com,*.example.org:8443"],
+    ),
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$", max_length=63)]
 LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=ONE_LINE)]
@@ -163,6 +190,7 @@ Cursor = Annotated[
         description="Opaque; take it from the previous page.",
     ),
 ]
+PageLimit = Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)]
 LabelFilter = Annotated[
     str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
 ]
@@ -178,6 +206,14 @@ class Answer(BaseModel):
     """A body that the platform sends."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    def __repr__(self) -> str:
+        """Says which one it is and how it stands; `print` and `model_dump` say all of it."""
+        if "state" not in type(self).model_fields:
+            return super().__repr__()
+        told = {name: getattr(self, name, None) for name in ("id", "public_key", "name", "state")}
+        words = [f"{name}={value!r}" for name, value in told.items() if value]
+        return f"{type(self).__name__}({', '.join(words)})"
 
 
 def _absolute_path(text: str) -> str:

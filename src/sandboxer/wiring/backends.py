@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
 from sandboxer.artifacts.images.published.records import published_images
+from sandboxer.artifacts.noun_reconcilers import recorded_disks, recorded_volumes
 from sandboxer.artifacts.snapshots.records import snapshots
-from sandboxer.artifacts.unknown_disks import recorded_disks, recorded_volumes
 from sandboxer.artifacts.volumes.records import volumes
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.binding import Records, bind
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class BoundBackends:
     """Holds backends whose disks belong to the database."""
 
@@ -72,7 +72,10 @@ def namespaces_settings(settings: Settings) -> NamespacesSettings:
         pool_size_mb=settings.pool_size_mb,
         uid_base=settings.uid_base,
         overcommit=Overcommit(
-            memory=settings.overcommit_memory, cpu=settings.overcommit_cpu, pids=settings.overcommit_pids
+            memory=settings.overcommit_memory,
+            cpu=settings.overcommit_cpu,
+            pids=settings.overcommit_pids,
+            disk=settings.overcommit_disk,
         ),
     )
 

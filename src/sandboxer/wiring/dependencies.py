@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import httpx
 
-from sandboxer.access.dependencies import Access, open_access
-from sandboxer.access.egress.use_cases import open_egress
+from sandboxer.access.egress.use_cases import Egress, open_egress
+from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import Target
-from sandboxer.access.secrets.use_cases import open_secrets
-from sandboxer.access.ssh import open_ssh
+from sandboxer.access.secrets.use_cases import Secrets, open_secrets
+from sandboxer.access.ssh import Ssh, open_ssh
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
@@ -27,13 +26,13 @@ from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.dependencies import Artifacts, open_artifacts
 from sandboxer.artifacts.garbage import Trees
 from sandboxer.artifacts.images import list_images
+from sandboxer.artifacts.images.builders.workshop import BuildPolicy
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import GivesWay
 from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
-from sandboxer.identity.genesis.gate import GenesisGate
-from sandboxer.identity.genesis.registry import HttpRegistry
+from sandboxer.identity.genesis.gate import GenesisGate, HttpRegistry
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import DialJudge
@@ -41,34 +40,34 @@ from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import TaskOwner, own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.money.heartbeat import Timekeeper
-from sandboxer.money.holds import set_policy
+from sandboxer.money.metering import end_charges, set_policy
 from sandboxer.money.reconciler import BucketTimer
 from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.retention import keep_events_pruned
 from sandboxer.observe.webhooks.outbox import EventFeed
-from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.dependencies import Payments, PaymentSettings
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.binding import keep_counting
-from sandboxer.sandboxes.charges.charging import Charging
+from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
-from sandboxer.sandboxes.loops.credit import CreditLoop
-from sandboxer.sandboxes.loops.delegation import DelegationEnds
+from sandboxer.sandboxes.loops.credit import CreditLoop, DelegationEnds
 from sandboxer.sandboxes.loops.precedence import PrecedenceLoop
 from sandboxer.sandboxes.loops.timer import record_metrics
 from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.passing import Endings
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.reconciler import reconcile
 from sandboxer.sandboxes.repository import SandboxRepository
-from sandboxer.sandboxes.use_cases.admission import Admission, Slots
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.requests import Makers
+from sandboxer.sandboxes.use_cases.admission import Admission, Purchases, Slots, undo_unpaid
 from sandboxer.sandboxes.use_cases.inspection import StrayProcesses, UnknownSandboxes, owners_of
-from sandboxer.sandboxes.use_cases.purchase import Purchases, undo_unpaid
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
@@ -89,7 +88,17 @@ from sandboxer.work.services.use_cases import ServiceUseCases
 from sandboxer.work.sessions.use_cases import Sessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
+class Access:
+    """Holds the ways into sandboxes and out of them."""
+
+    ports: Ports
+    secrets: Secrets
+    ssh: Ssh
+    egress: Egress
+
+
+@value_class
 class UpperDependencies:
     """Holds what is built on sandboxes."""
 
@@ -112,7 +121,7 @@ async def open_sandboxes(
     keys: Keys,
     payments: Payments,
     budget: Budget,
-) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
+) -> AsyncIterator[tuple[SandboxDependencies, Work]]:
     charging, clock, profiles = None, timekeeper.clock, load_profiles(settings.profiles_dir)
     storage = settings.storage_policy
     await store.write(
@@ -120,12 +129,14 @@ async def open_sandboxes(
             conn, grace=settings.grace, reserve=settings.holds.slice, deposit=storage.deposit
         )
     )
-    if settings.charging:
+    if not settings.is_charged:
+        await store.write(lambda conn: end_charges(conn, now=clock.now()))
+    else:
         charging = Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
         dependencies = SandboxDependencies(
-            repository=SandboxRepository(store, clock, charging),
+            repository=SandboxRepository(store, clock, charging, is_by_invitation=settings.is_by_invitation),
             clock=clock,
             backends=bound.backends,
             profiles=profiles,
@@ -137,11 +148,11 @@ async def open_sandboxes(
             default_profile=settings.default_profile,
             retention=settings.retention_time,
             trust_max=settings.highest_trust,
+            makers=Makers(settings.image_makers),
             last_witnessed=timekeeper.last_witnessed,
         )
         dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]
-        sandboxes = SandboxUseCases(dependencies)
-        work = open_work(sandboxes, clock)
+        work = open_work(dependencies, clock)
         record_metrics(metrics, dependencies)
         await reconcile(dependencies)
         if payments.x402 is not None:
@@ -168,7 +179,7 @@ async def open_sandboxes(
                     keep_events_pruned(store, clock, kept=settings.events_kept_for, spared=(AUDIT,)),
                     name="old events",
                 )
-                yield sandboxes, work
+                yield dependencies, work
         finally:
             await dependencies.warm.drain()
 
@@ -176,10 +187,11 @@ async def open_sandboxes(
 def _start_precedence(
     settings: Settings, dependencies: SandboxDependencies, store: Store, budget: Budget, loops: TaskOwner
 ) -> None:
+    work = dependencies.operations.work
     for name, backend in dependencies.backends.items():
         if isinstance(backend, GivesWay):
             loop = PrecedenceLoop(
-                dependencies.repository, store, backend, budget.queues, is_on=settings.heavy_gives_way
+                dependencies.repository, store, backend, budget.queues, work, is_on=settings.heavy_gives_way
             )
             loops.start(loop.run(), name=f"who comes last on the processor of {name}")
 
@@ -199,26 +211,34 @@ async def open_upper_dependencies(
     seal: Seal,
     authorities: AuthorityRepository,
     webhooks: Webhooks,
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     closing: AsyncExitStack,
     budget: Budget,
     gate: GenesisGate | None,
 ) -> UpperDependencies:
-    slots = Slots(sandboxes.dependencies, store)
+    slots = Slots(sandboxes, store)
     # First: whatever starts a process needs them.
     secrets = await closing.enter_async_context(
-        open_secrets(sandboxes, store, clock, seal, is_charged=settings.charging)
+        open_secrets(sandboxes, store, clock, seal, is_charged=settings.is_charged)
     )
-    pricing = settings.prices if settings.charging else None
+    pricing = settings.prices if settings.is_charged else None
     egress = await closing.enter_async_context(
         open_egress(
-            sandboxes, store, seal, secrets=secrets.vault, pricing=pricing, never=settings.never_reached
+            sandboxes,
+            store,
+            seal,
+            secrets=secrets.vault,
+            pricing=pricing,
+            never=settings.never_reached,
+            packages=settings.packages,
         )
     )
     execution = await closing.enter_async_context(
         _open_execution(settings, sandboxes, store, clock, authorities, slots, webhooks, budget)
     )
-    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes, execution.images))
+    sessions = await closing.enter_async_context(
+        open_sessions(store, clock, sandboxes, execution.images, budget)
+    )
     services = await closing.enter_async_context(
         open_services(
             sandboxes,
@@ -233,20 +253,11 @@ async def open_upper_dependencies(
         )
     )
     ssh = await open_ssh(sandboxes, store, clock)
-    access = closing.enter_context(
-        open_access(
-            sandboxes,
-            store,
-            clock,
-            seal,
-            secrets=secrets,
-            ssh=ssh,
-            egress=egress,
-            targets=services.targets(Target),
-        )
-    )
+    ports = Ports(sandboxes, store, clock, seal, services.targets(Target))
+    closing.callback(ports.passages.close)
+    access = Access(ports=ports, secrets=secrets, ssh=ssh, egress=egress)
     artifacts = await closing.enter_async_context(
-        _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget)
+        _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget, execution.endings)
     )
     admission = _admission(settings, sandboxes, slots, authorities, artifacts, gate)
     return UpperDependencies(
@@ -264,25 +275,25 @@ async def open_upper_dependencies(
 
 def _admission(
     settings: Settings,
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     slots: Slots,
     authorities: AuthorityRepository,
     artifacts: Artifacts,
     gate: GenesisGate | None,
 ) -> Admission:
     return Admission(
-        dependencies=sandboxes.dependencies,
+        dependencies=sandboxes,
         slots=slots,
         authorities=authorities,
         gate=gate,
         is_gate_demanded=settings.genesis_demanded,
-        sources=(artifacts.cloning, artifacts.spawning, artifacts.volumes),
+        sources=(artifacts.cloning, artifacts.builders, artifacts.volumes),
     )
 
 
 def _open_execution(
     settings: Settings,
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     clock: Clock,
     authorities: AuthorityRepository,
@@ -319,15 +330,16 @@ def _has_file(rootfs: Path, path: str) -> bool:
 
 def _open_artifacts(
     settings: Settings,
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     clock: Clock,
     authorities: AuthorityRepository,
     slots: Slots,
     budget: Budget,
+    endings: Endings,
 ) -> AbstractAsyncContextManager[Artifacts]:
     charges = None
-    if settings.charging:
+    if settings.is_charged:
         charges = KeepCharges(pricing=settings.prices, holds=settings.holds, storage=settings.storage_policy)
     return open_artifacts(
         sandboxes,
@@ -345,6 +357,12 @@ def _open_artifacts(
         volume_policy=settings.volume_policy,
         trees=Trees(settings.images_dir, is_ours=settings.images_dir.is_relative_to(settings.state_dir)),
         garbage_grace=settings.garbage_kept_for,
+        endings=endings,
+        build_policy=BuildPolicy(
+            default_registry=settings.default_registry,
+            cache_mb=settings.build_cache_mb,
+            disk_mb=settings.build_disk_mb,
+        ),
     )
 
 
@@ -364,17 +382,16 @@ async def open_webhook_delivery(
         SegmentFeed(),
         DailyFeed(),
     )
-    return await closing.enter_async_context(
-        open_webhooks(
-            store,
-            clock,
-            seal,
-            feeds,
-            allow_private=settings.webhook_allow_private,
-            never=settings.never_reached,
-            above=accounts_above,
-        )
+    webhooks = Webhooks(
+        store,
+        clock,
+        seal,
+        feeds,
+        allow_private=settings.webhook_allow_private,
+        never=settings.never_reached,
+        above=accounts_above,
     )
+    return await closing.enter_async_context(webhooks.delivering())
 
 
 async def open_wallets(
@@ -405,7 +422,7 @@ def payment_settings(settings: Settings) -> PaymentSettings:
     return PaymentSettings(
         url=settings.url,
         state_dir=settings.state_dir,
-        charging=settings.charging,
+        is_charged=settings.is_charged,
         x402=settings.x402,
         signer_key=None if key is None else key.get_secret_value(),
         fixed_rates=settings.fixed_rates,

@@ -1,4 +1,5 @@
-"""Opens and closes the parts of a platform in their order.
+"""Opens and closes the parts of a platform in their order, and holds them for the edges. `/health` tries the
+parts without which a request would fail.
 
 `hold_recursion` holds the interpreter's recursion limit, which keeps what callers send from ending the
 process. JSON that is nested deeper than the limit is an error. Without it, it runs over the end of the stack
@@ -14,50 +15,98 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import fields
 from functools import partial
 
 from sandboxer import __version__
 from sandboxer.access.connections import Front
 from sandboxer.accounts import records
-from sandboxer.accounts.authority import AuthorityRepository
-from sandboxer.accounts.limits import Limiter, LimitPolicy, parse_networks
-from sandboxer.backends.contract import Backend
+from sandboxer.accounts.authority import AuthorityRepository, LocalUsers
+from sandboxer.accounts.limits import Limiter, LimitPolicy, Network, parse_networks
+from sandboxer.accounts.records import NO_OFFERS, PaymentOffers
+from sandboxer.backends.contract import Backend, HasParts
+from sandboxer.backends.shared import write_there
 from sandboxer.identity.authenticate import Authenticator
+from sandboxer.identity.dependencies import WalletIdentity, ensure_owner
 from sandboxer.identity.key_life import KeyLife
-from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
+from sandboxer.identity.keys import OWNER_ACCOUNT, BearerTokens, Keys
 from sandboxer.identity.nonces import NonceRepository
-from sandboxer.identity.owner import ensure_owner
+from sandboxer.identity.sandbox_tokens import SandboxTokens
 from sandboxer.identity.seal import Seal, open_master_key
 from sandboxer.identity.sessions.tokens import require_session_secret
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock, SystemClock, TimeSource
 from sandboxer.kernel.errors import NotAvailable
-from sandboxer.kernel.tasks import own_tasks
-from sandboxer.money.heartbeat import open_time
+from sandboxer.kernel.tasks import TaskOwner, beside, own_tasks
+from sandboxer.kernel.values import value_class
+from sandboxer.money.heartbeat import Timekeeper, open_time
+from sandboxer.money.pricing import Pricing
 from sandboxer.observe.events import Events
-from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.metrics import Metrics, Probes
 from sandboxer.observe.traces import SpanSink
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.dependencies import Payments, open_payments
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.settings import Settings
+from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.wiring.backends import BoundBackends, open_bound
 from sandboxer.wiring.dependencies import (
+    UpperDependencies,
     open_sandboxes,
     open_upper_dependencies,
     open_wallets,
     open_webhook_delivery,
     payment_settings,
 )
-from sandboxer.wiring.platform import Platform, probes_of
+from sandboxer.work.dependencies import Work
 
 log = logging.getLogger(__name__)
 # Python's own. The stack of a thread has room for about thirty times as much.
 LIMIT = 1000
 # Either of them imports that library, sooner or later.
 _RAISERS = ("eth_account", "web3")
+
+
+@value_class
+class Platform(UpperDependencies):
+    """Holds everything that an edge may use."""
+
+    settings: Settings
+    clock: Clock
+    timekeeper: Timekeeper
+    store: Store
+    metrics: Metrics
+    events: Events
+    webhooks: Webhooks
+    keys: Keys
+    nonces: NonceRepository
+    authenticator: Authenticator
+    wallets: WalletIdentity
+    key_life: KeyLife
+    bearers: BearerTokens
+    sandbox_tokens: SandboxTokens
+    local_users: LocalUsers
+    authorities: AuthorityRepository
+    limiter: Limiter
+    limits: LimitPolicy
+    trusted_proxies: tuple[Network, ...]
+    front: Front
+    # What callers may make this host hold.
+    budget: Budget
+    pricing: Pricing
+    backends: Mapping[str, Backend]
+    sandboxes: SandboxDependencies
+    work: Work
+    payments: Payments
+    probes: Probes
+    # None: nobody collects them.
+    spans: SpanSink | None = None
+    # What a 402 says beside the prices.
+    payment_offers: PaymentOffers = NO_OFFERS
 
 
 @asynccontextmanager
@@ -79,8 +128,7 @@ async def open_platform(
         (store, bound), metrics = await _open_bound_store(settings, clock, backends, closing), Metrics()
         time = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
         clock, events, seal = time.clock, _open_events(store, closing), await _open_seal(settings, store)
-        keys = Keys(store, seal, clock=clock)
-        await ensure_owner(keys, settings.owner_file, url=settings.url)
+        keys = await _open_keys(settings, store, seal, clock)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
         webhooks = await open_webhook_delivery(settings, store, clock, seal, closing)
@@ -108,6 +156,9 @@ async def open_platform(
             authenticator=Authenticator(keys, nonces, wall_ahead=lambda: time.trouble),
             wallets=wallets,
             key_life=KeyLife(keys, store, clock),
+            bearers=BearerTokens(keys, store),
+            sandbox_tokens=SandboxTokens(keys, store, seal.derive("tokens of sandboxes")),
+            local_users=_local_users(settings, store, clock),
             authorities=authorities,
             limiter=Limiter(),
             limits=_limits(settings),
@@ -117,18 +168,12 @@ async def open_platform(
             pricing=settings.prices,
             backends=bound.backends,
             sandboxes=sandboxes,
-            admission=above.admission,
-            purchases=above.purchases,
             work=work,
-            access=above.access,
-            artifacts=above.artifacts,
-            execution=above.execution,
-            sessions=above.sessions,
-            services=above.services,
             payments=payments,
             probes=probes_of(settings, trying, store, nonces, bound.backends),
             spans=_open_spans(settings, closing),
             payment_offers=payments.offers,
+            **{each.name: getattr(above, each.name) for each in fields(above)},
         )
 
 
@@ -184,6 +229,17 @@ async def _open_bound_store(
     bound = await open_bound(settings, store, clock or SystemClock(), backends, closing)
     await store.write(abandon_all_in_flight)
     return store, bound
+
+
+async def _open_keys(settings: Settings, store: Store, seal: Seal, clock: Clock) -> Keys:
+    keys = Keys(store, seal, clock=clock)
+    await ensure_owner(keys, settings.owner_file, url=settings.url)
+    return keys
+
+
+def _local_users(settings: Settings, store: Store, clock: Clock) -> LocalUsers:
+    named = settings.socket_accounts
+    return LocalUsers(store=store, clock=clock, accounts=named, sandboxes_from=settings.uid_base)
 
 
 def _open_events(store: Store, closing: AsyncExitStack) -> Events:
@@ -251,3 +307,22 @@ def hold_recursion() -> None:
     if any(name in sys.modules for name in _RAISERS):
         importlib.import_module("py_ecc")
     sys.setrecursionlimit(LIMIT)
+
+
+def probes_of(
+    settings: Settings,
+    owner: TaskOwner,
+    store: Store,
+    nonces: NonceRepository,
+    backends: Mapping[str, Backend],
+) -> Probes:
+    probes = Probes(owner)
+    probes.add("store", partial(store.probe, write_a_row))
+    # Each in a thread of its own: what hangs is a disk, and it must not take the loop with it.
+    probes.add("nonces", lambda: beside(nonces.check))
+    probes.add("state", lambda: beside(partial(write_there, settings.state_dir)))
+    for name, backend in sorted(backends.items()):
+        if isinstance(backend, HasParts):
+            for part, attempt in backend.parts().items():
+                probes.add(f"{name}/{part}", attempt)
+    return probes

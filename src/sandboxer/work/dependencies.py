@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.accounts.authority import AuthorityRepository
@@ -21,18 +20,18 @@ from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.observe.webhooks.use_cases import Webhooks
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.passing import Endings
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.sandboxes.use_cases.admission import Slots
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.work.deadline import Overdue
-from sandboxer.work.exec import Exec
+from sandboxer.work.exec import Exec, Overdue
 from sandboxer.work.execute.one_shot import OneShots, Places
-from sandboxer.work.execute.removal import Endings
 from sandboxer.work.files import Archives, SandboxFiles
-from sandboxer.work.jobs.policy import JobPolicy
+from sandboxer.work.jobs.records import JobPolicy
 from sandboxer.work.jobs.repository import JobRepository
 from sandboxer.work.jobs.runner import Runner
 from sandboxer.work.jobs.use_cases import Jobs
@@ -41,61 +40,68 @@ from sandboxer.work.lines import Lines
 from sandboxer.work.processes import Processes, Terminals
 from sandboxer.work.services.dependencies import ServiceDependencies, Vault
 from sandboxer.work.services.domains import Domains, Rechecking, Resolve, asking, system_resolver
+from sandboxer.work.services.lifecycle import DomainPolicy
+from sandboxer.work.services.reconciler import Supervisor
 from sandboxer.work.services.repository import ServiceRepository
-from sandboxer.work.services.specs import DomainPolicy
-from sandboxer.work.services.supervisor import Supervisor
 from sandboxer.work.services.use_cases import ServiceUseCases
-from sandboxer.work.sessions.lifecycle import Signal, State
 from sandboxer.work.sessions.reconciler import SessionReconciler
-from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.records import Session, Signal, State
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
+from sandboxer.work.sessions.shelf import Shelf, ShelfBounds
 from sandboxer.work.sessions.use_cases import Sessions
+from sandboxer.work.watchers import Watchers
 
 # The platform acts as this caller when it ends overdue processes; it may reach into every sandbox.
 OVERDUE = Caller(public_key="system:overdue", account="system", is_owner=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Work:
     exec: Exec
     processes: Processes
     files: SandboxFiles
     archives: Archives
     terminals: Terminals
+    watchers: Watchers
     overdue: Overdue
 
     async def run(self, living: Iterable[str]) -> None:
         """Enforces time limits until it is cancelled, including those of sandboxes in `living` that started
         before this server.
         """
-        for sandbox_id in living:
-            await self.overdue.adopt(sandbox_id)
-        await self.overdue.run()
+        async with own_tasks() as tasks:
+            self.watchers.begin(tasks)
+            for sandbox_id in living:
+                await self.overdue.adopt(sandbox_id)
+            await self.overdue.run()
 
 
-def open_work(sandboxes: SandboxUseCases, clock: Clock) -> Work:
+def open_work(sandboxes: SandboxDependencies, clock: Clock) -> Work:
     lines = Lines(sandboxes)
-    overdue = Overdue(clock, lambda id_: sandboxes.line(id_, OVERDUE, activity=ActivityKind.PROCESSES))
+    overdue = Overdue(clock, lambda id_: open_line(sandboxes, id_, OVERDUE, activity=ActivityKind.PROCESSES))
+    files = SandboxFiles(lines)
     return Work(
         exec=Exec(lines, clock),
         processes=Processes(lines, clock, overdue),
-        files=SandboxFiles(lines),
+        files=files,
+        watchers=Watchers(files),
         archives=Archives(lines),
         terminals=Terminals(lines),
         overdue=overdue,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Execution:
     one_shots: OneShots
     jobs: Jobs
     images: HostImages
+    endings: Endings
 
 
 @asynccontextmanager
 async def open_execution(
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     clock: Clock,
     *,
@@ -116,12 +122,13 @@ async def open_execution(
         runner = Runner(
             repository=repository, clock=clock, places=places, endings=endings, images=images, budget=budget
         )
-        jobs = Jobs(repository, runner, clock, policy, tasks)
+        jobs = Jobs(repository, runner, policy, tasks)
         await jobs.adopt()
         await endings.sweep(at_start=True)
         tasks.start(jobs.run(), name="jobs")
         tasks.start(endings.run(), name="ends of runs")
-        yield Execution(one_shots=OneShots(places, store, clock, endings), jobs=jobs, images=images)
+        one_shots = OneShots(places, store, clock, endings)
+        yield Execution(one_shots=one_shots, jobs=jobs, images=images, endings=endings)
 
 
 log = logging.getLogger(__name__)
@@ -131,11 +138,12 @@ ADOPT_S = 10.0
 
 @asynccontextmanager
 async def open_sessions(
-    store: Store, clock: Clock, sandboxes: SandboxUseCases, images: HostImages
+    store: Store, clock: Clock, sandboxes: SandboxDependencies, images: HostImages, budget: Budget
 ) -> AsyncIterator[Sessions]:
     """Opens sessions. Sandboxes must have been reconciled before. On leaving, interpreters keep running."""
     async with own_tasks() as tasks:
-        repository = SessionRepository(store, clock, sandboxes, tasks)
+        shelf = Shelf(ShelfBounds.beside(budget.bounds))
+        repository = SessionRepository(store, clock, sandboxes, tasks, shelf)
         sessions, loop = Sessions(repository, images), SessionReconciler(repository, tasks)
         for session in await repository.load():
             await _take_up(session, sessions, repository)
@@ -147,7 +155,7 @@ async def open_sessions(
 
 
 async def _take_up(session: Session, sessions: Sessions, repository: SessionRepository) -> None:
-    sandbox = repository.sandboxes.dependencies.repository.peek(session.sandbox_id)
+    sandbox = repository.sandboxes.repository.peek(session.sandbox_id)
     try:
         if sandbox is None:
             await repository.move(session.id, over(ACTOR, "sandbox_ended"))
@@ -164,7 +172,7 @@ async def _take_up(session: Session, sessions: Sessions, repository: SessionRepo
 
 @asynccontextmanager
 async def open_services(
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     clock: Clock,
     seal: Seal,

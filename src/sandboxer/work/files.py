@@ -10,14 +10,13 @@ import os
 import posixpath
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from sandboxer.backends.guest import Exit, FileEvent, FileInfo, FileKind, Files, Guest, PlacesWatches, Stream
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, DiskFull, GuestRefused, InvalidRequest, NotADirectory
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.exec import kill_quietly
 from sandboxer.work.lines import EXEC_TAG, Line, Lines, Wanted, launch
 
 MAX_PATH_BYTES = 4096
@@ -25,7 +24,7 @@ MAX_NAME_BYTES = 255
 MAX_DEPTH = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class FilePage:
     files: Sequence[FileInfo]
     next_cursor: str | None
@@ -50,20 +49,20 @@ class SandboxFiles:
         self._lines = lines
 
     @asynccontextmanager
-    async def _files(self, sandbox_id: str, caller: Caller) -> AsyncIterator[Files]:
+    async def _files(self, sandbox_id: str, caller: Caller, path: str) -> AsyncIterator[Files]:
+        """Yields the files of a sandbox for a request about this path. Raises InvalidRequest."""
+        check_path(path)
         async with self._lines.open(sandbox_id, caller, ActivityKind.FILES) as line:
             yield line.guest.files
 
     async def stat(self, sandbox_id: str, caller: Caller, path: str, *, follow: bool = True) -> FileInfo:
-        check_path(path)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             return await files.stat(path, follow=follow)
 
     async def read(
         self, sandbox_id: str, caller: Caller, path: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[bytes]:
-        check_path(path)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             async for chunk in files.read(path, offset=offset, length=length):
                 yield chunk
 
@@ -78,8 +77,7 @@ class SandboxFiles:
         parents: bool = True,
     ) -> FileInfo:
         """Replaces the file when `chunks` ends without an error; otherwise the old file stays."""
-        check_path(path)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             return await files.write(path, chunks, mode=mode, parents=parents)
 
     async def list(
@@ -90,7 +88,7 @@ class SandboxFiles:
         """
         check_path(path)
         after = None if cursor is None else _open_cursor(cursor)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             page = await files.list_page(path, depth=depth, after=after, limit=limit)
         return FilePage(
             files=page.files,
@@ -98,8 +96,7 @@ class SandboxFiles:
         )
 
     async def mkdir(self, sandbox_id: str, caller: Caller, path: str, *, mode: int, parents: bool) -> None:
-        check_path(path)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             await files.mkdir(path, mode=mode, parents=parents)
 
     async def move(
@@ -107,23 +104,22 @@ class SandboxFiles:
     ) -> None:
         check_path(source, field="source")
         check_path(target, field="target")
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, source) as files:
             await files.move(source, target, overwrite=overwrite)
 
     async def remove(self, sandbox_id: str, caller: Caller, path: str, *, recursive: bool) -> None:
-        if check_path(path).strip("/") == "":
+        if path and not path.strip("/"):
             raise InvalidRequest(
                 field="path", why="the root folder cannot be removed; recreate the sandbox instead"
             )
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             await files.remove(path, recursive=recursive)
 
     async def watch(
         self, sandbox_id: str, caller: Caller, path: str, *, recursive: bool
     ) -> AsyncIterator[FileEvent | None]:
         """Yields None once, when the watch is in place and no change is missed any more; then each change."""
-        check_path(path)
-        async with self._files(sandbox_id, caller) as files:
+        async with self._files(sandbox_id, caller, path) as files:
             if isinstance(files, PlacesWatches):
                 source = await files.watching(path, recursive=recursive)
             else:

@@ -10,22 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandboxer.backends.guest import Command, Guest, Process, TerminalSize
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, PathNotFound, SandboxerError
-from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.charges.demands import ended_by_money
+from sandboxer.kernel.values import brief_value_class, new_id, value_class
+from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 
 # Exit codes from here on mean that a signal ended the process.
 SIGNALLED = 128
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Line:
     guest: Guest
     # The environment that the sandbox gives to every command.
@@ -33,7 +33,7 @@ class Line:
 
 
 class Lines:
-    def __init__(self, sandboxes: SandboxUseCases) -> None:
+    def __init__(self, sandboxes: SandboxDependencies) -> None:
         self._sandboxes = sandboxes
 
     @asynccontextmanager
@@ -41,9 +41,9 @@ class Lines:
         """Opens a line; the sandbox counts as working meanwhile. Raises NotFound, IllegalTransition,
         BackendLost; and InsufficientCredit or Forbidden if lack of money ended the sandbox during the work.
         """
-        sandbox = await self._sandboxes.get(sandbox_id, caller)
+        sandbox = await self._sandboxes.visible(sandbox_id, caller)
         try:
-            async with self._sandboxes.line(sandbox_id, caller, activity=activity) as guest:
+            async with open_line(self._sandboxes, sandbox_id, caller, activity=activity) as guest:
                 yield Line(guest, self._sandboxes.environment(sandbox))
         except (BackendLost, BaseExceptionGroup) as error:
             loss = error if isinstance(error, BackendLost) else _loss_in(error)
@@ -56,20 +56,20 @@ class Lines:
         """Raises what `open` raises, for a program that was killed because its sandbox went away."""
         if exit_code is None or exit_code < SIGNALLED:
             return
-        await self._sandboxes.dependencies.operations.ended(sandbox_id)
-        known = self._sandboxes.dependencies.repository.peek(sandbox_id)
+        await self._sandboxes.operations.ended(sandbox_id)
+        known = self._sandboxes.repository.peek(sandbox_id)
         if known is None or known.state not in LIVE:
             loss = BackendLost(why="the program was killed with its sandbox")
             raise await loss_of(self._sandboxes, sandbox_id, loss)
 
 
-async def loss_of(sandboxes: SandboxUseCases, sandbox_id: str, error: SandboxerError) -> SandboxerError:
+async def loss_of(sandboxes: SandboxDependencies, sandbox_id: str, error: SandboxerError) -> SandboxerError:
     """Returns the same loss with what became of the sandbox: reaped, expired, destroyed by someone.
 
     If money ended the sandbox, the error says so to the account that pays.
     """
-    await sandboxes.dependencies.operations.ended(sandbox_id)
-    found = await sandboxes.dependencies.repository.find(sandbox_id)
+    await sandboxes.operations.ended(sandbox_id)
+    found = await sandboxes.repository.find(sandbox_id)
     if found is None or found.state in LIVE:
         return error
     why = f"the sandbox became {found.state.value} ({found.reason}) meanwhile"
@@ -125,7 +125,7 @@ EXEC_TAG = "@exec"
 TERMINAL_TAG = "@terminal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wanted:
     """A command as the caller asked for it: exactly one of `shell` and `argv` is given."""
 

@@ -2,7 +2,7 @@
 one of them.
 
 A time limit given at the start is stored beside the sandbox, so it holds across restarts of the server
-(`deadline.py` enforces it).
+(`Overdue` enforces it).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import signal as signals
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandboxer.backends.guest import (
     EndReason,
@@ -25,14 +25,17 @@ from sandboxer.backends.guest import (
 )
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, InvalidRequest, NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, or_not_found
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.work.deadline import Overdue, kill_quietly
+from sandboxer.work.exec import Overdue, Started, kill_quietly
 from sandboxer.work.lines import EXEC_TAG, TERMINAL_TAG, Lines, Wanted, launch
 
+# The guest keeps 256 KiB of each stream; one that never pauses is left after that.
+MOST_KEPT_BYTES = 2 * 256 * 1024
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@value_class
 class Piece:
     """Some output and the positions of both streams after it. Passing the positions back continues from
     there.
@@ -59,6 +62,57 @@ class Processes:
         has_stdin: bool = False,
         timeout_s: float | None = None,
     ) -> ProcessInfo:
+        started = self._launched(
+            sandbox_id, caller, wanted, tag=tag, has_stdin=has_stdin, timeout_s=timeout_s
+        )
+        async with started as (guest, process):
+            return await self._find(guest, process.process_id)
+
+    async def run(
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        wanted: Wanted,
+        *,
+        tag: str = "",
+        has_stdin: bool = False,
+        terminal: TerminalSize | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Started | Output | Exit]:
+        """Does the same as `start` and `output` in one: yields Started, what it prints, and its Exit. If
+        nobody reads any more, the process goes on.
+        """
+        started = self._launched(
+            sandbox_id,
+            caller,
+            wanted,
+            tag=tag,
+            has_stdin=has_stdin,
+            terminal=terminal,
+            timeout_s=timeout_s,
+        )
+        async with started as (_, process):
+            yield Started(process_id=process.process_id, pid=process.pid)
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    yield self._ended(process.process_id, item)
+                    return
+                yield item
+        raise BackendLost(why="the process's output ended without its exit")
+
+    @asynccontextmanager
+    async def _launched(
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        wanted: Wanted,
+        *,
+        tag: str,
+        has_stdin: bool,
+        terminal: TerminalSize | None = None,
+        timeout_s: float | None,
+    ) -> AsyncIterator[tuple[Guest, Process]]:
+        """Starts a process, with its time limit, and stays connected to it for a while."""
         deadline = None if timeout_s is None else self._clock.now().timestamp() + timeout_s
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             process = await launch(
@@ -67,18 +121,18 @@ class Processes:
                 line.env,
                 tag=tag,
                 has_stdin=has_stdin,
+                terminal=terminal,
                 deadline=deadline,
                 process_id=new_id("prc"),
             )
             async with process:
                 if deadline is not None:
                     self._overdue.watch(sandbox_id, process.process_id, deadline)
-                return await self._find(line.guest, process.process_id)
+                yield line.guest, process
 
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[ProcessInfo]:
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
-            infos = await line.guest.processes()
-        shown = [self._shown(i) for i in infos if i.tag not in (EXEC_TAG, TERMINAL_TAG)]
+            shown = [self._shown(info) for info in await _background(line.guest)]
         return sorted(shown, key=lambda info: info.started_at)
 
     async def get(self, sandbox_id: str, caller: Caller, process_id: str) -> ProcessInfo:
@@ -86,17 +140,24 @@ class Processes:
             return await self._find(line.guest, process_id)
 
     async def output(
-        self, sandbox_id: str, caller: Caller, process_id: str, *, stdout_from: int = 0, stderr_from: int = 0
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        process_id: str,
+        *,
+        stdout_from: int = 0,
+        stderr_from: int = 0,
+        follow: bool = True,
     ) -> AsyncIterator[Piece | Exit]:
         """Yields what is still kept of the output from the given positions on, then what follows, then its
-        Exit.
+        Exit. Without `follow` it ends after what is kept.
         """
         at = {Stream.STDOUT: 0, Stream.STDERR: 0}
         start = {Stream.STDOUT: stdout_from, Stream.STDERR: stderr_from}
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             await self._find(line.guest, process_id)
             async with await line.guest.attach(process_id) as process:
-                async for item in process.output():
+                async for item in process.output() if follow else _kept(process, line.guest):
                     if isinstance(item, Exit):
                         yield self._ended(process_id, item)
                         return
@@ -104,7 +165,8 @@ class Processes:
                     at[item.stream] += item.dropped + len(item.data)
                     if fresh is not None:
                         yield Piece(output=fresh, stdout_at=at[Stream.STDOUT], stderr_at=at[Stream.STDERR])
-        raise BackendLost(why="the process's output ended without its exit")
+        if follow:
+            raise BackendLost(why="the process's output ended without its exit")
 
     async def write_stdin(
         self,
@@ -139,6 +201,14 @@ class Processes:
                 else:
                     await process.signal(signals.Signals[f"SIG{name}"])
 
+    async def resize(self, sandbox_id: str, caller: Caller, process_id: str, size: TerminalSize) -> None:
+        """Resizes the terminal of a process that has one."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            if not (await self._find(line.guest, process_id)).has_terminal:
+                raise InvalidRequest(field="pty", why="this process has no terminal")
+            async with await line.guest.attach(process_id) as process:
+                await process.resize(size)
+
     async def wait(
         self, sandbox_id: str, caller: Caller, process_id: str, *, timeout_s: float
     ) -> ProcessInfo:
@@ -163,7 +233,7 @@ class Processes:
             await end_process(line.guest, info)
 
     async def _find(self, guest: Guest, process_id: str) -> ProcessInfo:
-        return self._shown(await find_process(guest, process_id, hidden=(EXEC_TAG, TERMINAL_TAG)))
+        return self._shown(_pick(await _background(guest), process_id, "process"))
 
     def _shown(self, info: ProcessInfo) -> ProcessInfo:
         return info if info.exit is None else replace(info, exit=self._ended(info.process_id, info.exit))
@@ -173,11 +243,18 @@ class Processes:
         return replace(exit_, reason=EndReason.TIMED_OUT) if timed_out else exit_
 
 
-async def find_process(guest: Guest, process_id: str, *, hidden: Sequence[str] = ()) -> ProcessInfo:
-    for info in await guest.processes():
-        if info.process_id == process_id and info.tag not in hidden:
-            return info
-    raise NotFound(what="process", id=process_id)
+async def _background(guest: Guest) -> list[ProcessInfo]:
+    return [info for info in await guest.processes() if info.tag not in (EXEC_TAG, TERMINAL_TAG)]
+
+
+async def _terminals(guest: Guest) -> list[ProcessInfo]:
+    return [info for info in await guest.processes() if info.tag == TERMINAL_TAG]
+
+
+def _pick(infos: Sequence[ProcessInfo], process_id: str, what: str) -> ProcessInfo:
+    return or_not_found(
+        next((info for info in infos if info.process_id == process_id), None), what=what, id=process_id
+    )
 
 
 async def end_process(guest: Guest, info: ProcessInfo) -> None:
@@ -188,6 +265,31 @@ async def end_process(guest: Guest, info: ProcessInfo) -> None:
                 if isinstance(item, Exit):
                     break
     await guest.forget(info.process_id)
+
+
+async def _kept(process: Process, guest: Guest) -> AsyncIterator[Output | Exit]:
+    """Yields what is kept of the output. The guest has sent all of it when it answers a question that was
+    asked after the last piece, twice: one answer may overtake a piece on its way.
+    """
+    output, answers, size = aiter(process.output()), 0, 0
+    coming: asyncio.Future[Output | Exit] = asyncio.ensure_future(anext(output))
+    try:
+        while answers < 2 and size < MOST_KEPT_BYTES:
+            await guest.ping()
+            # What has arrived is read in the next turn of the loop.
+            await asyncio.sleep(0)
+            answers += 1
+            if not coming.done():
+                continue
+            item = coming.result()
+            yield item
+            if isinstance(item, Exit):
+                return
+            answers, size = 0, size + len(item.data)
+            coming = asyncio.ensure_future(anext(output))
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])
 
 
 def _after(output: Output, at: int, start: int) -> Output | None:
@@ -232,7 +334,7 @@ class Terminals:
     ) -> AsyncIterator[Process]:
         """Attaches to an existing terminal; what is kept of its output comes first."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.TERMINAL) as line:
-            info = _pick(await line.guest.processes(), terminal_id)
+            info = _pick(await _terminals(line.guest), terminal_id, "terminal")
             async with await line.guest.attach(terminal_id) as process:
                 if size is not None and info.exit is None:
                     await process.resize(size)
@@ -240,17 +342,9 @@ class Terminals:
 
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[ProcessInfo]:
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
-            infos = [i for i in await line.guest.processes() if i.tag == TERMINAL_TAG]
-        return sorted(infos, key=lambda info: info.started_at)
+            return sorted(await _terminals(line.guest), key=lambda info: info.started_at)
 
     async def end(self, sandbox_id: str, caller: Caller, terminal_id: str) -> None:
         """Kills what runs in the terminal and deletes its output."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.TERMINAL) as line:
-            await end_process(line.guest, _pick(await line.guest.processes(), terminal_id))
-
-
-def _pick(infos: Sequence[ProcessInfo], terminal_id: str) -> ProcessInfo:
-    for info in infos:
-        if info.process_id == terminal_id and info.tag == TERMINAL_TAG:
-            return info
-    raise NotFound(what="terminal", id=terminal_id)
+            await end_process(line.guest, _pick(await _terminals(line.guest), terminal_id, "terminal"))

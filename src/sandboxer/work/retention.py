@@ -7,61 +7,70 @@ A few rows are deleted in each transaction, so that nobody waits behind a millio
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Column, Connection, delete, select
 
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.store.engine import Store
+from sandboxer.store.rows import Rows
 from sandboxer.work.jobs import records as jobs
-from sandboxer.work.jobs.lifecycle import State as JobState
+from sandboxer.work.jobs.records import State as JobState
 from sandboxer.work.services import records as services
 from sandboxer.work.services.lifecycle import State as ServiceState
 from sandboxer.work.sessions import records as sessions
-from sandboxer.work.sessions.lifecycle import State as SessionState
+from sandboxer.work.sessions.records import State as SessionState
 
 log = logging.getLogger(__name__)
 EVERY = timedelta(hours=1)
 AT_ONCE = 200
-_KINDS: Mapping[str, tuple[Table, type[StrEnum]]] = {
-    "jobs": (jobs.jobs, JobState),
-    "sessions": (sessions.sessions, SessionState),
-    "services": (services.services, ServiceState),
+_KINDS: Mapping[str, tuple[Rows[Any], type[StrEnum]]] = {
+    "jobs": (jobs.light, JobState),
+    "sessions": (sessions.rows, SessionState),
+    "services": (services.rows, ServiceState),
 }
 
-# Deletes at most that many rows that ended before that moment; returns how many.
-Prune = Callable[[Connection, datetime, int], int]
 
-
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Kept:
-    what: str
-    prune: Prune
+    rows: Rows[Any]
+    # When one of them was over.
+    ended: Column[Any]
     for_: timedelta
+    # Columns of other tables that name one of them; those rows go with it.
+    named_by: tuple[Column[Any], ...] = ()
+
+    def prune(self, conn: Connection, before: datetime, limit: int) -> int:
+        """Deletes some of those that were over before that moment and returns how many."""
+        table = self.rows.table
+        old = select(table.c.id).where(~self.rows.is_left, self.ended < before).limit(limit)
+        ids = list(conn.execute(old).scalars())
+        for column in (*self.named_by, table.c.id):
+            conn.execute(delete(column.table).where(column.in_(ids)))
+        return len(ids)
 
 
 def kept(*, jobs_for: timedelta, records_for: timedelta) -> Sequence[Kept]:
+    domains = services.service_domains.c.service_id
     return (
-        Kept("jobs", jobs.prune, jobs_for),
-        Kept("sessions", sessions.prune, records_for),
-        Kept("services", services.prune, records_for),
+        Kept(jobs.light, jobs.jobs.c.ended_at, jobs_for),
+        Kept(sessions.rows, sessions.sessions.c.ended_at, records_for),
+        Kept(services.rows, services.services.c.state_since, records_for, named_by=(domains,)),
     )
 
 
 async def remove_old(store: Store, now: datetime, what: Sequence[Kept]) -> int:
-    """All that is due now; how many rows."""
+    """Removes all that is due now and returns how many rows that were."""
     gone = 0
     for one in what:
-        before, some = now - one.for_, AT_ONCE
+        some = AT_ONCE
         while some == AT_ONCE:
-
-            def prune(conn: Connection, prune: Prune = one.prune, before: datetime = before) -> int:
-                return prune(conn, before, AT_ONCE)
-
-            some = await store.write(prune)
+            some = await store.write(partial(one.prune, before=now - one.for_, limit=AT_ONCE))
             gone += some
     return gone
 
@@ -79,12 +88,7 @@ async def keep_retention(store: Store, clock: Clock, what: Sequence[Kept]) -> No
 
 def count_work(conn: Connection, account: str | None) -> dict[str, dict[str, int]]:
     """Counts work by kind and state, with zeros. `account` None counts everyone's."""
-    return {kind: _by_state(conn, table, states, account) for kind, (table, states) in _KINDS.items()}
-
-
-def _by_state(conn: Connection, table: Table, states: type[StrEnum], account: str | None) -> dict[str, int]:
-    wanted = select(table.c.state, func.count()).group_by(table.c.state)
-    if account is not None:
-        wanted = wanted.where(table.c.account == account)
-    found = {state: int(number) for state, number in conn.execute(wanted)}
-    return {state.value: 0 for state in states} | found
+    return {
+        kind: {state.value: 0 for state in states} | rows.counts(conn, account)
+        for kind, (rows, states) in _KINDS.items()
+    }

@@ -28,16 +28,16 @@ async def test_a_webhook_tells_nothing_about_the_ports_of_this_host(world: None,
 
 
 async def test_a_domain_that_leads_here_is_answered_for_and_not_dialled(world: None) -> None:
-    async def resolve(domain: str, port: int) -> Sequence[str]:
+    async def resolve(domain: str, owner: str) -> Sequence[str]:
         return (OWN,)
 
     served: dict[str, str] = {}
     ask = asking(port=80, judge=DialJudge(), resolve=resolve, served_here=served.get)
     with listening(OWN, 80) as own:
         with pytest.raises(Conflict, match="leads to this platform"):
-            await ask("shop.example.com")
+            await ask("shop.example.com", "acme")
         served["shop.example.com"] = "token"
-        assert await ask("shop.example.com") == b"token"
+        assert await ask("shop.example.com", "acme") == b"token"
         assert nobody_came(own)
 
 

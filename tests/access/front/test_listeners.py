@@ -21,7 +21,7 @@ from sandboxer.access.connections import Patience
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.front.acceptor import Silent
 from sandboxer.edges.http.server import listen
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
+from sandboxer.edges.proxy.host_door import listen_for_hosts, open_proxy
 from sandboxer.settings import Settings
 from tests.support.access import SMUGGLED
 from tests.support.http.served import Served, eventually, serving
@@ -216,6 +216,30 @@ async def test_who_signed_stays_while_the_silent_go(listener: Listener) -> None:
     assert known[0].is_inside, "its connection was taken for a silent one"
     for _, writer in silent:
         writer.close()
+
+
+@with_(settings={"limit_refusals": 20})
+async def test_an_address_that_is_refused_over_and_over_waits(listener: Listener) -> None:
+    """Thousands of refusals a second kept both processors busy, and everybody waited for those."""
+    loop, client = asyncio.get_running_loop(), listener.served.client
+    assert (await client.get("/v1/sandboxes")).status_code == 200
+
+    async def seconds(data: bytes, status: bytes, local: str | None = None) -> float:
+        began = loop.time()
+        assert (await listener.raw(data, local=local)).startswith(b"HTTP/1.1 " + status)
+        return loop.time() - began
+
+    bad, good = b"GET / HTTP/2.0\r\n\r\n", BEGIN + b"Connection: close\r\n\r\n"
+    for _ in range(20):
+        await seconds(bad, b"400 ")
+    # Each costs three seconds, and nobody waits for longer than two.
+    await seconds(bad, b"400 ")
+    assert await seconds(bad, b"400 ") > 1.0
+    assert await seconds(good, b"", local="127.0.0.2") < 1.0
+    # Whoever is known does not wait for what others do at the same address.
+    began = loop.time()
+    assert (await client.get("/v1/sandboxes")).status_code == 200
+    assert loop.time() - began < 1.0
 
 
 def _others(listener: Listener) -> list[object]:

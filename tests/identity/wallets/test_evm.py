@@ -8,7 +8,7 @@ from eth_account.messages import encode_defunct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.identity.signatures.evm import checksummed, evm_address, recover_evm, verify_evm
+from sandboxer.identity.signatures.wallets import checksummed, evm_address, recover_evm, verify_evm
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
 from tests.identity.wallets.vectors import load
 from tests.support.signers import Signer, high_s

@@ -17,12 +17,16 @@ import pytest
 from sandboxer.identity.genesis.gate import (
     GenesisGate,
     GenesisProof,
+    HttpRegistry,
+    RegistryEntry,
     Terms,
     btc_message,
+    canonical,
+    judge,
     proof_from_headers,
+    read_answer,
     stx_message,
 )
-from sandboxer.identity.genesis.registry import HttpRegistry, RegistryEntry, canonical, judge, read_answer
 from sandboxer.identity.genesis.registry_server import RegistryApp
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, Refused, Unauthenticated, Unavailable
 from sandboxer.store.engine import Store

@@ -23,6 +23,7 @@ from sandboxer.identity.sessions.tokens import (
     require_session_secret,
     session_token,
 )
+from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.identity.tables import challenges, wallet_sessions
 from sandboxer.kernel.errors import (
     Conflict,
@@ -193,19 +194,32 @@ async def test_a_challenge_for_one_purpose_is_worth_nothing_for_another(door: Do
     await door.identity.sessions.link_wallet("acc_x", link.nonce, ALICE.evm, ALICE.sign_evm(link.message))
 
 
-async def test_the_table_of_challenges_is_bounded_and_recovers(store: Store) -> None:
+async def test_strangers_who_ask_and_never_sign_keep_nobody_out(store: Store) -> None:
     clock = StillClock()
     table = Challenges(store, clock, capacity=3)
-    for _ in range(3):
-        await table.issue("session")
-    with pytest.raises(Unavailable, match="too many"):
-        await table.issue("session")
-    # Others are not shut out with them.
-    await table.issue("second-proof", account="acc")
-    clock.moment += timedelta(seconds=301)
-    await table.issue("session")
+    # Of another purpose, and not theirs to push out.
+    proof = await table.issue("second-proof", account="acc")
+    asked = []
+    for _ in range(5):
+        asked.append(await table.issue("session"))
+        clock.moment += timedelta(seconds=1)
     count = select(func.count()).select_from(challenges)
-    assert await store.read(lambda conn: conn.execute(count).scalar()) == 1
+    assert await store.read(lambda conn: conn.execute(count).scalar()) == 4
+    with pytest.raises(Unauthenticated):
+        await table.take("session", asked[1].nonce)
+    await table.take("session", asked[4].nonce)
+    await table.take("second-proof", proof.nonce)
+
+
+async def test_a_network_that_asks_a_lot_drops_its_own_challenges(store: Store) -> None:
+    clock = StillClock()
+    table = Challenges(store, clock, capacity=4)
+    mine = await table.issue("session", bound_to="203.0.113.0/24")
+    for _ in range(9):
+        clock.moment += timedelta(seconds=1)
+        theirs = await table.issue("session", bound_to="198.51.100.0/24")
+    await table.take("session", mine.nonce)
+    await table.take("session", theirs.nonce)
 
 
 async def test_one_account_cannot_use_up_the_challenges_of_all(store: Store) -> None:
@@ -293,7 +307,7 @@ async def test_all_sessions_of_a_wallet_can_be_ended(door: Door) -> None:
     await door.identity.sessions.authenticate(other.token)
 
 
-async def test_sessions_are_bounded_per_wallet_and_in_all(store: Store) -> None:
+async def test_sessions_are_bounded_per_wallet_and_per_network(store: Store) -> None:
     clock = StillClock()
     door = await open_door(store, clock)
     sessions = WalletSessions(
@@ -303,8 +317,8 @@ async def test_sessions_are_bounded_per_wallet_and_in_all(store: Store) -> None:
         challenges=door.identity.challenges,
         wallets=door.identity.wallets,
         domain=DOMAIN,
-        capacity=3,
         capacity_per_wallet=2,
+        capacity_per_network=3,
     )
     door.identity = replace(door.identity, sessions=sessions)
     first = await sign_in(door)
@@ -317,9 +331,19 @@ async def test_sessions_are_bounded_per_wallet_and_in_all(store: Store) -> None:
         await sessions.authenticate(first.token)
     for kept in (second, third):
         await sessions.authenticate(kept.token)
-    await sign_in(door, BOB)
-    with pytest.raises(Unavailable, match="too many sessions"):
-        await sign_in(door, Signer.named("carol"))
+    # However many wallets strangers of one network make, they end their own sessions alone.
+    crowd = []
+    for number in range(10):
+        wallet = wallet_of(Signer.named(f"stranger {number}").evm)
+        crowd.append(await sessions.open_for(wallet, network="198.51.100.0/24"))
+        clock.moment += timedelta(seconds=1)
+    for ended in crowd[:-3]:
+        with pytest.raises(Unauthenticated):
+            await sessions.authenticate(ended.token)
+    for kept in (second, third, *crowd[-3:]):
+        await sessions.authenticate(kept.token)
+    carol = await sessions.open_for(wallet_of(Signer.named("carol").evm), network="203.0.113.0/24")
+    await sessions.authenticate(carol.token)
     clock.moment += timedelta(seconds=3601)
     await sign_in(door, Signer.named("carol"))
     count = select(func.count()).select_from(wallet_sessions)

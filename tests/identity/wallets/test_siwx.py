@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from sandboxer.identity.signatures.evm import checksummed
+from sandboxer.identity.signatures.wallets import checksummed
 from sandboxer.identity.siwx import SiwxMessage, from_header, parse
 from sandboxer.identity.tables import challenges
 from sandboxer.kernel.errors import Refused, Unauthenticated

@@ -15,7 +15,7 @@ from typing import Any
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
-from sandboxer.payments.x402.evm.watcher import UNFOUND_LOOKS
+from sandboxer.payments.x402.evm_watcher import UNFOUND_LOOKS
 
 NETWORK, CHAIN_ID = "eip155:31337", 31337
 ASSET = "0x" + "a5" * 20

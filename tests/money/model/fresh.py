@@ -17,7 +17,7 @@ from unittest import mock
 import certifi
 
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrate import migrate
+from sandboxer.store.migrations import migrate
 
 _LAST = "-----END CERTIFICATE-----"
 # For the first 402 of a process.

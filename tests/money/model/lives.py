@@ -15,12 +15,14 @@ from sandboxer.accounts.revocation import revoke
 from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.money.buckets import load_bucket, open_bucket
 from sandboxer.payments.credits import credit_final, reverse_final
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases import creation, lifetime
 from tests.money.model.people import Person, Thing
 from tests.money.model.schedule import EVERYTHING, Run
+from tests.support.sandboxes import ACTS as BY_NAME
 
 OPERATOR = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
 WAITS_S = (1.0, 7.123457, 29.0, 61.5, 185.000001)
@@ -111,7 +113,7 @@ async def create_for(run: Run, person: Person, ttl: str, *, disk_mb: int | None 
     try:
         caller = replace(person.caller, public_key=_name_of(run, person))
         wish = CreateRequest(ttl=ttl, resources=WantedResources(disk_mb=disk_mb))
-        made = await run.world.platform.sandboxes.create(wish, caller)
+        made = await creation.create(run.world.platform.sandboxes, wish, caller)
     finally:
         if made is not None:
             assert person.may_act, f"{person.name} is {person.status} and got a sandbox"
@@ -129,7 +131,7 @@ def _name_of(run: Run, person: Person) -> str:
 async def _ask(run: Run, word: str) -> None:
     thing = pick_thing(run)
     if thing is not None:
-        await getattr(run.world.platform.sandboxes, word)(thing.id, thing.owner.caller)
+        await BY_NAME[word](run.world.platform.sandboxes, thing.id, thing.owner.caller)
 
 
 async def freeze(run: Run) -> None:
@@ -152,13 +154,13 @@ async def destroy(run: Run) -> None:
     thing = pick_thing(run)
     if thing is not None:
         thing.is_ended = True
-        await run.world.platform.sandboxes.destroy(thing.id, thing.owner.caller)
+        await lifetime.destroy(run.world.platform.sandboxes, thing.id, thing.owner.caller)
 
 
 async def extend(run: Run) -> None:
     thing = pick_thing(run)
     if thing is not None:
-        await run.world.platform.sandboxes.change_ttl(thing.id, "3h", thing.owner.caller)
+        await lifetime.change_ttl(run.world.platform.sandboxes, thing.id, "3h", thing.owner.caller)
 
 
 async def make_volume(run: Run) -> None:
@@ -173,7 +175,7 @@ async def make_volume_for(run: Run, person: Person) -> None:
     assert person.may_act, f"{person.name} is {person.status} and got a volume"
     assert had.posted > 0, f"{person.name} has {had.posted} sats and keeps {VOLUME_MB} MB"
     person.is_loose = True
-    run.cast.volumes[made.id] = (person, use_cases.repository.rate(person.account, VOLUME_MB))
+    run.cast.volumes[made.id] = (person, use_cases.repository.rate(person.account, "", VOLUME_MB << 20))
 
 
 async def drop_volume(run: Run) -> None:

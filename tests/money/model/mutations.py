@@ -17,7 +17,9 @@ from sandboxer.artifacts.images.published import grants as sharing
 from sandboxer.edges.http import purchases
 from sandboxer.edges.http.routes import sandboxes as sandbox_routes
 from sandboxer.identity import siwx
-from sandboxer.money import accrual, heartbeat, ledger
+from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.money import heartbeat, ledger
+from sandboxer.money import records as buckets_as_values
 from sandboxer.money.pricing import entitlement
 from sandboxer.payments import credits, settlement
 from sandboxer.payments.chains import core_rpc
@@ -27,14 +29,13 @@ from sandboxer.payments.gift_cards import use_cases as cards
 from sandboxer.payments.invoices import policy as decisions
 from sandboxer.payments.invoices import use_cases
 from sandboxer.payments.settlement import Verdict
-from sandboxer.payments.stacks import relay, relay_messages
+from sandboxer.payments.stacks import relay
 from sandboxer.payments.stacks import way as stacks_way
-from sandboxer.payments.stacks.relay_messages import PaymentState
+from sandboxer.payments.stacks.relay import PaymentState
 from sandboxer.payments.x402 import checkout
-from sandboxer.payments.x402.evm import ways as evm_opening
+from sandboxer.payments.x402 import evm as evm_opening
 from sandboxer.payments.x402.ways import Fate, Sighting
-from sandboxer.sandboxes import repository
-from sandboxer.sandboxes.charges import charging
+from sandboxer.sandboxes import charging, repository
 
 Patch = tuple[Any, str, Any]
 _ENDLESS = 10**30
@@ -74,11 +75,11 @@ def _reversed_at_sight() -> list[Patch]:
 
 
 def _charges_without_end() -> list[Patch]:
-    return [(accrual, "charges_end_at", _nothing)]
+    return [(buckets_as_values, "charges_end_at", _nothing)]
 
 
 def _downtime_is_no_gap() -> list[Patch]:
-    return [(heartbeat, "gap_before", _nothing), (accrual, "charges_end_at", _nothing)]
+    return [(heartbeat, "gap_before", _nothing), (buckets_as_values, "charges_end_at", _nothing)]
 
 
 def _charged_while_dead() -> list[Patch]:
@@ -183,10 +184,13 @@ def _relays_are_believed() -> list[Patch]:
 
 def _words_of_relays_are_unknown() -> list[Patch]:
     def status(answer: Any) -> Any:
-        return relay._understood(relay.read_status, answer)
+        try:
+            return relay.read_status(relay._json(answer))
+        except relay.Unreadable as nonsense:
+            raise ChainUnavailable(chain="stacks relay", why=str(nonsense)) from None
 
-    words = {name: state for name, state in relay_messages.SYNONYMS.items() if name != "broadcast"}
-    return [(relay_messages, "SYNONYMS", words), (relay, "_status", status)]
+    words = {name: state for name, state in relay.SYNONYMS.items() if name != "broadcast"}
+    return [(relay, "SYNONYMS", words), (relay, "_status", status)]
 
 
 def _each_402_keeps_a_challenge() -> list[Patch]:

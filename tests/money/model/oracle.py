@@ -23,10 +23,10 @@ from sandboxer.money.records import Bucket, bucket_id, debt_id
 from sandboxer.money.tables import ledger_transfers
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.money.verification import verify
-from sandboxer.sandboxes.charges.charging import spent_sats
+from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
-from tests.money.model.people import Cast, Person, Thing
+from tests.money.model.people import UNSEEN, Cast, Person, Thing
 from tests.money.model.world import World
 
 _US = timedelta(microseconds=1)
@@ -51,7 +51,10 @@ class Oracle:
 
     async def before_time(self, delay: timedelta, is_host_up: bool) -> None:
         """So much is about to pass: whatever is there now costs its rate until then, at the most."""
-        if not self.world.is_dead:
+        if self.world.is_dead:
+            # It died in the middle of this act, after it had made something perhaps: that runs on.
+            self._see_new()
+        else:
             await self.look()
         # Nobody is charged for a reboot, not even for disks that are only kept: no clock proves its time.
         us = delay // _US if is_host_up else 0
@@ -66,15 +69,20 @@ class Oracle:
 
     async def look(self) -> None:
         """Every sandbox of ours, as the platform has it."""
-        repository = self.world.platform.sandboxes.dependencies.repository
+        repository = self.world.platform.sandboxes.repository
         for id, thing in list(self.cast.things.items()):
             found = repository.peek(id) or await repository.find(id)
             if found is not None:
                 _see(thing, found)
-        # Those that a dying server made before it could answer.
-        for one in repository.living():
-            if one.id not in self.cast.things and (owner := self.cast.by_account(one.account)) is not None:
+        self._see_new()
+
+    def _see_new(self) -> None:
+        """Those that nobody looked at yet, and those that a dying server made before it could answer."""
+        for one in self.world.platform.sandboxes.repository.living():
+            thing = self.cast.things.get(one.id)
+            if thing is None and (owner := self.cast.by_account(one.account)) is not None:
                 self.cast.things[one.id] = thing = Thing(one.id, owner)
+            if thing is not None and thing.state == UNSEEN:
                 _see(thing, one)
 
     def host_died(self) -> None:
@@ -97,7 +105,7 @@ class Oracle:
         await self.look()
         now = self.world.platform.clock.now()
         things = list(self.cast.things.values())
-        repository = self.world.platform.sandboxes.dependencies.repository
+        repository = self.world.platform.sandboxes.repository
         records = [(thing, await repository.find(thing.id)) for thing in things]
 
         def check(conn: Connection) -> None:

@@ -260,7 +260,7 @@ async def end(run: Run) -> None:
         chain.mine(8)
         for payment in await run.world.read(_undecided):
             with suppress(SandboxerError):
-                await x402.reconciler.attend(payment)
+                await x402.checkout.follow(payment)
         await run.world.live(timedelta(seconds=5))
     await check(run)
     for person in run.cast.people:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from sandboxer.identity.keys import Caller
 
+UNSEEN = "unseen"
+
 
 @dataclass
 class Person:
@@ -67,7 +69,7 @@ class Thing:
 
     id: str
     owner: Person
-    state: str = "unknown"
+    state: str = UNSEEN
     rate: int = 0
     # It runs on a host that can reboot; what is only kept survives.
     is_running: bool = False

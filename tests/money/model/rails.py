@@ -14,13 +14,12 @@ from x402.http.utils import encode_payment_signature_header
 from x402.schemas import PaymentPayload
 
 from sandboxer.kernel.errors import ChainUnavailable, SandboxerError
-from sandboxer.payments.invoices.tables import invoice_chains
 from sandboxer.payments.invoices.use_cases import Order
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose, load
 from sandboxer.payments.stacks.shop import ExactStacksClient
 from sandboxer.payments.stacks.transactions import StacksKey
-from sandboxer.payments.tables import payments
+from sandboxer.payments.tables import invoice_chains, payments
 from sandboxer.payments.x402.presented import Wanted
 from tests.money.model import evm, nodes, paying
 from tests.money.model.lives import pick
@@ -141,16 +140,18 @@ async def _follow(run: Run, one: Relayed) -> None:
     relay, x402 = relay_of(run), paying.x402_of(run)
     relay.manner = nodes.HONEST
     try:
-        after = await x402.reconciler.attend(await _load(run, one))
+        after = await x402.checkout.follow(await _load(run, one))
     except ChainUnavailable as error:
         raise AssertionError(f"the relay said `broadcast` and was not understood: {error}") from error
     assert after.state is State.MEMPOOL, f"a payment that the relay broadcast is {after.state.value}"
     relay.mine()
-    after = await x402.reconciler.attend(after)
+    after = await x402.checkout.follow(after)
     one.was_final = after.state is State.CONFIRMED
     assert one.was_final, f"a payment that the relay has seen in a block is {after.state.value}"
     if run.dice.random() < 0.7:
         relay.manner = nodes.FORGOTTEN
+    # What the payment wakes is awake before anybody counts who runs through these days.
+    await run.world.calm()
     asked = relay.asked
     await run.world.advance(timedelta(days=2))
     await run.world.calm()

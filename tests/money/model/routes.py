@@ -15,6 +15,7 @@ from sandboxer.artifacts.images.published.use_cases import Wanted
 from sandboxer.edges.http.app import create_app
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime
 from sandboxer.store.metadata import metadata
 from tests.money.model import evm, lives, paying
 from tests.money.model.lives import OPERATOR, pick
@@ -137,9 +138,9 @@ async def _image(run: Run) -> PublishedImage:
     images = run.world.platform.artifacts.images
     if (id := run.extras.get("image")) is not None:
         return await images.get(id, OPERATOR)
-    made = await run.world.platform.sandboxes.create(CreateRequest(ttl="24h"), OPERATOR)
+    made = await creation.create(run.world.platform.sandboxes, CreateRequest(ttl="24h"), OPERATOR)
     image = await images.publish_sandbox(made.id, Wanted(name="model"), OPERATOR)
-    await run.world.platform.sandboxes.destroy(made.id, OPERATOR)
+    await lifetime.destroy(run.world.platform.sandboxes, made.id, OPERATOR)
     run.extras["image"] = image.id
     return image
 

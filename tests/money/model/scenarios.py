@@ -259,7 +259,7 @@ async def _look_at(run: Run, nonce: str) -> None:
 
     payment = await run.world.read(find)
     if payment is not None:
-        await paying.x402_of(run).reconciler.attend(payment)
+        await paying.x402_of(run).checkout.follow(payment)
 
 
 ACTS = {

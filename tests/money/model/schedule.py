@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.errors import SandboxerError, Unavailable
 from tests.money.model.fresh import made_ready
 from tests.money.model.oracle import Oracle
 from tests.money.model.people import Cast
@@ -95,8 +95,9 @@ async def run_schedule(seed: int, play: Play, *, database: str | None = None, st
             with made_ready(Path(folder), database):
                 await _open_and_play(run, play, report, steps, limit)
         except Exception as error:
-            # A busy machine: nothing that was looked at was wrong, and the rest is left undone.
-            report.is_abandoned = limit.expired()
+            # A busy machine: nothing that was looked at was wrong, and the rest is left undone. Nobody pauses
+            # the database here, so one that does not answer is starved too.
+            report.is_abandoned = limit.expired() or isinstance(error, Unavailable)
             if not report.is_abandoned:
                 raise Broken(_shown(report, error)) from error
     return report

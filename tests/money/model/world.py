@@ -21,7 +21,7 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.heartbeat import BEAT, read_beat
 from sandboxer.money.reconciler import attend_due
-from sandboxer.sandboxes.charges.demands import read_condition, wanted
+from sandboxer.sandboxes.demands import read_condition, wanted
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
@@ -184,7 +184,7 @@ class World:
         return "" if is_heard else "no sign of life"
 
     def _restless(self, conn: Connection) -> str:
-        dependencies, now = self.platform.sandboxes.dependencies, self.platform.clock.now()
+        dependencies, now = self.platform.sandboxes, self.platform.clock.now()
         living = list(dependencies.repository.living())
         if why := self._silent(conn):
             return why

@@ -27,6 +27,8 @@ class Receiver:
     got: list[Got] = field(default_factory=list)
     # What to answer to the n-th request (from 0); None: never, b"": hang up.
     answer: Callable[[int], bytes | None] = lambda number: GOOD
+    # How long it takes before each answer.
+    pause_s: float = 0.0
 
     @property
     def url(self) -> str:
@@ -52,6 +54,7 @@ class Receiver:
                     return
                 if not said:
                     return
+                await asyncio.sleep(self.pause_s)
                 writer.write(said)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -30,6 +30,16 @@ TEMPERS = {
     "timeout": (None, Failure.TIMEOUT, "no complete answer within"),
     "cut short": (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhalf", Failure.TIMEOUT, "no complete"),
     "endless headers": (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 300_000, Failure.BROKEN, "broke"),
+    "crumbs": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 3000 + b"0\r\n\r\n",
+        Failure.TOO_LARGE,
+        "too many pieces",
+    ),
+    "answers before the answer": (
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + GOOD,
+        Failure.TOO_LARGE,
+        "too many heads",
+    ),
     "too large": (HUGE * 1 + HUGE[47:] * 8, Failure.TOO_LARGE, str(MAX_ANSWER_BYTES)),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -14,12 +14,13 @@ from sqlalchemy import Connection, func, select
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.observe.events import record
-from sandboxer.observe.webhooks import outbox
+from sandboxer.observe.webhooks import delivery_worker, outbox
+from sandboxer.observe.webhooks.delivery_worker import AT_ONCE_PER_ACCOUNT
 from sandboxer.observe.webhooks.endpoints import find as find_endpoint
 from sandboxer.observe.webhooks.lifecycle import DELAYS, DeliveryState
 from sandboxer.observe.webhooks.outbox import EventFeed
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_deliveries
-from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store.engine import Store
 from tests.observe.webhooks.receivers import GOOD, receiver, status
 from tests.support.clock import ManualClock, eventually
@@ -46,10 +47,17 @@ def owners(conn: Connection, subjects: object) -> dict[str, str]:
     return {subject: str(subject).partition("-")[0] for subject in subjects}  # type: ignore[attr-defined]
 
 
+def above(conn: Connection, accounts: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Whose names are `parent/child`."""
+    return {account: (account.partition("/")[0],) for account in accounts if "/" in account}
+
+
 @asynccontextmanager
 async def opened(store: Store, clock: Clock | None = None) -> AsyncIterator[Webhooks]:
     feeds = [EventFeed(owners)]
-    async with open_webhooks(store, clock or SystemClock(), SEAL, feeds, allow_private=True) as webhooks:
+    async with Webhooks(
+        store, clock or SystemClock(), SEAL, feeds, allow_private=True, above=above
+    ).delivering() as webhooks:
         yield webhooks
 
 
@@ -114,6 +122,38 @@ async def test_many_accounts_that_let_us_wait_leave_places_to_those_who_do_not(s
         await happen(store, "a-1", number=5)
         await eventually(lambda: len(good.got) == 6, within_s=14)
         assert asyncio.get_running_loop().time() - began < 5, "it waited for somebody else's receiver"
+
+
+async def test_keys_cut_from_an_account_have_no_places_of_their_own(store: Store) -> None:
+    async with opened(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
+        for child in range(8):
+            for _ in range(6):
+                await webhooks.create(f"evil/{child}", mute.url, kinds=["*"], hears_all=False, actor="t")
+            await happen(store, f"evil/{child}-1")
+        await eventually(lambda: len(mute.got) == AT_ONCE_PER_ACCOUNT, within_s=10)
+        await webhooks.create("new", good.url, kinds=["thing.*"], hears_all=False, actor="t")
+        await happen(store, "new-1")
+        await eventually(lambda: len(good.got) == 1, within_s=10)
+        assert len(mute.got) == AT_ONCE_PER_ACCOUNT
+
+
+async def test_who_was_never_sent_to_comes_before_a_crowd_that_lets_us_wait(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that takes its time with each message has a place for one, and then others have theirs."""
+    monkeypatch.setattr(delivery_worker, "QUICK_MS", 200)
+    async with opened(store) as webhooks, receiver() as good, receiver() as slow:
+        slow.pause_s = 0.5
+        for account in range(12):
+            for _ in range(4):
+                await webhooks.create(f"evil{account}", slow.url, kinds=["*"], hears_all=False, actor="t")
+            await happen(store, f"evil{account}-1", number=30)
+        await eventually(lambda: len(slow.got) >= delivery_worker.UNPROVEN, within_s=10)
+        began = asyncio.get_running_loop().time()
+        await webhooks.create("new", good.url, kinds=["thing.*"], hears_all=False, actor="t")
+        await happen(store, "new-1")
+        await eventually(lambda: len(good.got) == 1, within_s=14)
+        assert asyncio.get_running_loop().time() - began < 5, "it waited for all messages of somebody else"
 
 
 async def test_news_without_end_do_not_keep_messages_from_being_sent(store: Store) -> None:
@@ -288,9 +328,9 @@ async def test_those_above_an_account_hear_of_it_and_those_beside_it_do_not(stor
 
     async with receiver() as there:
         feeds = [EventFeed(owners)]
-        async with open_webhooks(
+        async with Webhooks(
             store, SystemClock(), SEAL, feeds, allow_private=True, above=above
-        ) as webhooks:
+        ).delivering() as webhooks:
             for account in ("root", "parent", "child", "sibling"):
                 await webhooks.create(account, there.url, kinds=["thing.*"], hears_all=False, actor="t")
             await happen(store, "child-1")

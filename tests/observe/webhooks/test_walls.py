@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
+import threading
 
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.observe.webhooks.carrier import Carrier, Failure
+from sandboxer.observe.webhooks.carrier import Carrier, Failure, Outcome
 from sandboxer.observe.webhooks.endpoints import parse_target, permitted
 from tests.observe.webhooks.receivers import receiver
 
@@ -87,6 +89,32 @@ async def test_a_name_that_points_inside_is_refused_at_each_call(monkeypatch: py
         # The name is what the receiver is told, the address what is dialled; no second look.
         assert len(asked) == 2
         assert there.got[0].headers["host"].startswith("rebind.example.com")
+
+
+async def test_names_that_nobody_answers_for_hold_up_only_who_named_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look-up cannot be cancelled: more of them than there are threads would hold up everybody's."""
+    answers = threading.Event()
+    async with receiver() as there:
+
+        def resolve(host: str, port: int, *args: object, **options: object) -> list[object]:
+            if host.endswith(".silent.example"):
+                answers.wait(30)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", there.port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        carrier = Carrier(allow_private=True, timeout_s=8)
+
+        async def carry(host: str, owner: str) -> Outcome:
+            return await carrier.carry(f"http://{host}:{there.port}/", {}, b"", owner=owner)
+
+        silent = [asyncio.ensure_future(carry(f"n{n}.silent.example", "evil")) for n in range(128)]
+        await asyncio.sleep(0.5)
+        assert (await carry("good.example", "good")).is_accepted
+        answers.set()
+        await asyncio.gather(*silent)
+        await carrier.close()
 
 
 async def test_a_refused_name_and_an_unknown_one_are_answered_alike(monkeypatch: pytest.MonkeyPatch) -> None:

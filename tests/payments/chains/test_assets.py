@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.assets import ASSETS, Asset, as_text, asset_named, from_atomic, to_atomic
+from sandboxer.payments.rates import ASSETS, Asset, as_text, asset_named, from_atomic, to_atomic
 
 
 def test_known_amounts() -> None:

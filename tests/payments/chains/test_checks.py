@@ -15,14 +15,19 @@ import pytest
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import ChainUnavailable
-from sandboxer.payments.chains import core_rpc, esplora
-from sandboxer.payments.chains import monero as monero_chain
+from sandboxer.payments.chains import contract, core_rpc
 from sandboxer.payments.chains.addresses import network_of
-from sandboxer.payments.chains.contract import CheckedChain
+from sandboxer.payments.chains.contract import (
+    AGAIN_WHEN_OFF,
+    AGAIN_WHEN_ON,
+    CheckedChain,
+    Rails,
+    Standings,
+    pause_after,
+)
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
-from sandboxer.payments.rails import AGAIN_WHEN_OFF, AGAIN_WHEN_ON, Rails, Standings, pause_after
 from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.impostor import Impostor, Refuses
 from testchains.litecoin import Litecoin
@@ -226,8 +231,7 @@ async def test_a_wallet_server_without_a_wallet_or_of_another_age_is_told(
 async def test_a_look_up_that_takes_too_long_is_told(
     bitcoin: Bitcoin, monero: Monero, impostor: Callable[..., Impostor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (core_rpc, esplora, monero_chain):
-        monkeypatch.setattr(module, "LOOKUP_LIMIT", timedelta(seconds=0.3))
+    monkeypatch.setattr(contract, "LOOKUP_LIMIT", timedelta(seconds=0.3))
     node = impostor(bitcoin.url, basic(bitcoin))
     node.held = {"listtransactions"}
     assert "look-up of one address" in str(await why(core(bitcoin, url=node.url)))

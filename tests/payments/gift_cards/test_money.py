@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, event, select
 
 from sandboxer.kernel.errors import Conflict, InsufficientCredit, NoRate, NotFound, SandboxerError
 from sandboxer.payments.gift_cards.records import Approval, CardState, RedemptionState, Source
-from sandboxer.payments.gift_cards.repository import gift_cards, gift_redemptions
 from sandboxer.payments.gift_cards.use_cases import CardOrder, Who
+from sandboxer.payments.tables import gift_cards, gift_redemptions
 from sandboxer.store.engine import open_store
 from tests.support.payments.gift_cards import HOOK, Shop, open_shop
 

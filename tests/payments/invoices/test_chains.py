@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from embit.bip32 import HDKey
 
-from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.chains.core_rpc import CoreRpc
@@ -19,6 +18,7 @@ from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.invoices.records import Price
 from sandboxer.payments.invoices.use_cases import Ordered
+from sandboxer.payments.rates import ASSETS
 from sandboxer.store.engine import Store
 from testchains.monero import Monero
 from tests.support.payments.shop import USD, Shop, open_shop

@@ -15,8 +15,7 @@ from sqlalchemy import Connection, select
 
 from sandboxer.kernel.errors import ChainUnavailable, Unavailable
 from sandboxer.money.tables import ledger_transfers
-from sandboxer.payments.invoices.lifecycle import DELIVERED
-from sandboxer.payments.invoices.records import InvoicePolicy, RefundState, Settled
+from sandboxer.payments.invoices.records import DELIVERED, InvoicePolicy, RefundState, Settled
 from sandboxer.payments.invoices.use_cases import Ordered
 from sandboxer.store.engine import Store, open_store
 from tests.support.payments.memory_chain import MemoryChain
@@ -103,7 +102,7 @@ async def _look_mortally(shop: Shop, chance: random.Random) -> None:
     """One look by a watcher that may die at any write; then another takes its place."""
     if chance.random() < 0.5:
         shop.restart()
-    shop.watcher._store = Mortal(shop.store, chance)  # type: ignore[assignment]
+    shop.watcher.store = Mortal(shop.store, chance)  # type: ignore[assignment]
     try:
         await shop.look(after=timedelta(minutes=chance.choice([1, 1, 1, 10])))
     except (Died, asyncio.CancelledError):

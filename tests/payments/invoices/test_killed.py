@@ -15,7 +15,7 @@ import pytest
 from embit.bip32 import HDKey
 from sqlalchemy import select
 
-from sandboxer.payments.invoices.tables import invoice_chains, invoices
+from sandboxer.payments.tables import invoice_chains, invoices
 from sandboxer.store.engine import open_store
 from testchains.litecoin import Litecoin
 from tests.payments.invoices.victim import live

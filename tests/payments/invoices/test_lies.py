@@ -13,9 +13,9 @@ from sandboxer.kernel.errors import ChainUnavailable, NoCapacity, NoRate, TooMan
 from sandboxer.money.buckets import credit
 from sandboxer.payments.invoices import reconciler as watching
 from sandboxer.payments.invoices.records import InvoicePolicy
-from sandboxer.payments.invoices.tables import invoices
 from sandboxer.payments.invoices.use_cases import Order
-from sandboxer.payments.oracle.oracle import FixedRates
+from sandboxer.payments.rate_sources import FixedRates
+from sandboxer.payments.tables import invoices
 from sandboxer.store.engine import Store
 from tests.support.payments.memory_chain import MemoryChain
 from tests.support.payments.shop import BUYER, USD, Shop, open_shop

@@ -376,10 +376,10 @@ async def test_the_watch_ends_when_nothing_can_change_any_more(
     litecoin.mine(6)
     await shop.look()
     await shop.look(after=8 * DAY)
-    assert shop.watcher.watching == 1
+    assert len(shop.watcher._watched) == 1
     litecoin.mine(2)
     await shop.look()
-    assert shop.watcher.watching == 0
+    assert not shop.watcher._watched
     assert (await shop.view(bill)).invoice.watch_until is None
 
 

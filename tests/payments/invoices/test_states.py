@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.payments.goods import entitled_until
-from sandboxer.payments.invoices.lifecycle import (
+from sandboxer.payments.invoices.records import (
     DELIVERED,
     OPEN,
     TRANSITIONS,
+    RefundState,
     Signal,
     State,
     next_state,
-    render_mermaid,
 )
-from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.invoices.refunds import TRANSITIONS as REFUND_TRANSITIONS
 from sandboxer.payments.invoices.refunds import next_refund_state
 
@@ -68,11 +66,6 @@ def test_a_refund_that_is_sent_is_never_queued_again_and_a_withdrawn_one_stays_s
         return
     with pytest.raises(IllegalTransition):
         next_refund_state(state, signal)
-
-
-def test_the_guide_shows_the_table_as_it_is() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "guides" / "invoices.md").read_text()
-    assert render_mermaid() in guide
 
 
 def test_months_end_on_the_day_they_began_or_the_last_there_is() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxer.kernel.errors import Broken, InvalidRequest, NoRate
-from sandboxer.payments.assets import ASSETS
-from sandboxer.payments.oracle import rates as conversion
-from sandboxer.payments.oracle.oracle import FirstKnown, FixedRates
-from sandboxer.payments.oracle.rates import Rate, RatePolicy, Sighting, judge, median
+from sandboxer.payments import rates as conversion
+from sandboxer.payments.rate_sources import FirstKnown, FixedRates
+from sandboxer.payments.rates import ASSETS, Rate, RatePolicy, Sighting, judge, median
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -139,15 +138,6 @@ def test_paying_what_was_asked_credits_at_least_the_price_and_less_never_does(
     atomic = conversion.atomic_for_sats(sats, asset, one, other)
     assert conversion.sats_for_atomic(atomic, asset, one, other) >= sats
     assert conversion.sats_for_atomic(atomic - 1, asset, one, other) < sats
-
-
-def test_a_locked_price_speaks_for_any_amount_and_ends() -> None:
-    ends = NOW + timedelta(hours=1)
-    price = conversion.lock(1000, ASSETS["XMR"], rate("XMR", "150"), BTC, now=NOW, expires_at=ends)
-    assert price.sats_for(price.atomic) == 1000
-    assert price.sats_for(price.atomic // 2) <= 500
-    assert price.is_open(now=NOW)
-    assert not price.is_open(now=ends)
 
 
 async def test_what_the_operator_wrote_down_goes_first() -> None:

@@ -13,10 +13,9 @@ import pytest
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest, NoRate
-from sandboxer.payments.oracle import oracle as rate_book
-from sandboxer.payments.oracle.oracle import RateCache
-from sandboxer.payments.oracle.rates import RatePolicy, Sighting
-from sandboxer.payments.oracle.sources import SOURCES, Asking, source_named
+from sandboxer.payments import rate_sources as rate_book
+from sandboxer.payments.rate_sources import SOURCES, Asking, RateCache, source_named
+from sandboxer.payments.rates import RatePolicy, Sighting
 from tests.payments.oracle.price_server import Market, price_server
 
 ALL = tuple(SOURCES)

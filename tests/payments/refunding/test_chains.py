@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json, open_chain
+from sandboxer.payments.chains.configuration import Cap, ChainPlan, chains_from_json, open_chain
 from sandboxer.payments.hot_wallet import HotWallet
 from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_spender
-from sandboxer.payments.wallet.caps import Cap
 from sandboxer.payments.wallet.spenders import new_seed
 from sandboxer.store.engine import Store
 from testchains.monero import Monero

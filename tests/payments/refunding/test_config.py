@@ -9,11 +9,10 @@ import pytest
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
-from sandboxer.payments.chains.configuration import chains_from_json
+from sandboxer.payments.chains.configuration import Cap, HotWalletPlan, chains_from_json, read_hot_wallet
 from sandboxer.payments.hot_wallet import check_is_ours, open_hot_wallet
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.wallet.agent import create_wallet, open_wallet
-from sandboxer.payments.wallet.caps import Cap, HotWalletPlan, read_hot_wallet
 from sandboxer.settings import load_settings
 from sandboxer.store.engine import Store
 

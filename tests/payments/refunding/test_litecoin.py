@@ -16,10 +16,10 @@ import pytest
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.chains.bitcoin import txid_of
+from sandboxer.payments.chains.configuration import Cap
 from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.invoices.use_cases import Ordered
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
-from sandboxer.payments.wallet.caps import Cap
 from sandboxer.store.engine import Store
 from testchains.litecoin import Litecoin
 from tests.payments.refunding.payer import LTC, PASSWORD, Payer, open_payer
@@ -284,7 +284,7 @@ async def test_what_the_network_refuses_waits_with_the_reason_and_the_same_is_tr
     assert txid_of(sending.prepared) == sending.prepared_txid
     # The operator was quicker, with another transaction of the same output.
     (deposit,) = await payer.shop.chain.deposits([bill.invoice.address])
-    other = await payer.spender.send(home, BACK - 1000, spend=deposit)
+    other = await payer.spender.broadcast(await payer.spender.prepare(home, BACK - 1000, spend=deposit))
     litecoin.mine(1)
     await payer.hot.look()
     refused = await payer.refund()

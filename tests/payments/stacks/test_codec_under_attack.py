@@ -19,19 +19,20 @@ from sandboxer.identity.signatures.stacks import (
     StacksAddress,
     UInt,
     Utf8,
+    serialize,
 )
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.clarity import MAX_DEPTH, deserialize, serialize
+from sandboxer.payments.stacks.clarity import MAX_DEPTH
 from sandboxer.payments.stacks.transactions import (
     MAX_BYTES,
     parse_hex,
     parse_transaction,
     verify_origin,
-    verify_sponsor,
     write_transaction,
 )
 from sandboxer.payments.stacks.transfers import read_transfer
-from tests.payments.stacks.vectors import VECTORS, transaction
+from testchains.stacks.sponsoring import verify_sponsor
+from tests.payments.stacks.vectors import VECTORS, deserialize, transaction
 
 ADDRESSES = st.builds(StacksAddress, st.integers(0, 31), st.binary(min_size=20, max_size=20))
 NAMES = st.from_regex(r"\A[a-z][a-z0-9-]{0,20}\Z")

@@ -19,12 +19,12 @@ from sandboxer.payments.stacks.transactions import (
     Transaction,
     parse_hex,
     sign_origin,
-    sign_sponsor,
     write_transaction,
 )
 from sandboxer.payments.stacks.transfers import MAINNET, asset_name
 from sandboxer.payments.stacks.way import stacks_way
 from testchains.stacks.simnet import USDCX
+from testchains.stacks.sponsoring import sign_sponsor
 from tests.support.payments.stacks import Till, network_settings
 
 OTHER = StacksKey.from_hex("11" * 32)

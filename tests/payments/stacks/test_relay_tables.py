@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from sandboxer.kernel.errors import IllegalTransition
-from sandboxer.payments.stacks.relay_messages import (
+from sandboxer.payments.stacks.relay import (
     CATEGORY_OF,
-    IN_FLIGHT,
     NEXT_STEPS,
     SETTLE_ERRORS,
-    TERMINAL,
     TERMINAL_REASONS,
-    TRANSITIONS,
     Category,
     NextStep,
     NotSettled,
@@ -24,7 +20,6 @@ from sandboxer.payments.stacks.relay_messages import (
     category_of,
     identifier_for,
     is_retryable,
-    next_state,
     next_step,
     read_settlement,
     read_status,
@@ -33,24 +28,6 @@ from sandboxer.payments.stacks.relay_messages import (
 
 S = PaymentState
 TXID = "ab" * 32
-
-
-@pytest.mark.parametrize("state", S)
-@pytest.mark.parametrize("seen", S)
-def test_every_pair_of_states_is_a_move_or_a_refusal(state: PaymentState, seen: PaymentState) -> None:
-    """A poller may miss steps, but time never runs backwards out of an end."""
-    forward = {S.QUEUED: 0, S.BROADCASTING: 0, S.MEMPOOL: 1, S.CONFIRMED: 2, S.FAILED: 2, S.REPLACED: 2}
-    possible = state is seen or (state in IN_FLIGHT and seen in forward and forward[seen] >= forward[state])
-    if possible:
-        assert next_state(state, seen) is seen
-    else:
-        with pytest.raises(IllegalTransition):
-            next_state(state, seen)
-
-
-def test_ends_have_no_way_out_and_every_state_is_in_the_table() -> None:
-    assert set(TRANSITIONS) == set(S)
-    assert all(not TRANSITIONS[state] for state in TERMINAL)
 
 
 def test_every_reason_has_a_category_and_every_category_a_next_step() -> None:

@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import PaymentRefused
 from sandboxer.money.buckets import settle_account
 from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.oracle.oracle import FixedRates
+from sandboxer.payments.rate_sources import FixedRates
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.nodes import next_nonce
 from sandboxer.payments.stacks.shop import ExactStacksClient
@@ -60,7 +60,7 @@ class Shop:
                 self.chain.mine(blocks)
             found = await self.reload(payment)
             self.clock.ahead += max(found.look_at or self.clock.now(), self.clock.now()) - self.clock.now()
-            await self.x402.reconciler.attend(found)
+            await self.x402.checkout.follow(found)
         return await self.reload(payment)
 
     async def reload(self, payment: Payment) -> Payment:

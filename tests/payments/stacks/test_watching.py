@@ -19,11 +19,11 @@ from sandboxer.payments.stacks.transactions import (
     parse_hex,
     sha512_256,
     sign_origin,
-    sign_sponsor,
     write_transaction,
 )
 from sandboxer.payments.stacks.way import StacksWatcher, stacks_way
 from sandboxer.payments.x402.ways import Fate
+from testchains.stacks.sponsoring import sign_sponsor
 from tests.payments.stacks.vectors import VECTORS
 from tests.support.payments.stacks import Till, network_settings
 

@@ -11,9 +11,10 @@ import pytest
 from eth_account import Account
 
 from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InvalidRequest, NotFound
+from sandboxer.payments.chains.configuration import Cap
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_wallet
-from sandboxer.payments.wallet.caps import Cap
 from sandboxer.payments.wallet.spenders import Seed
+from tests.support.payments.wallets import wallet_copy
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WORDS = " ".join(["abandon"] * 11 + ["about"])
@@ -22,7 +23,7 @@ PASSWORD = "correct horse"
 
 @pytest.fixture
 def wallet(tmp_path: Path) -> AgentWallet:
-    return create_wallet(tmp_path / "agent.wallet", PASSWORD, words=WORDS)
+    return wallet_copy(tmp_path / "agent.wallet", PASSWORD, words=WORDS)
 
 
 def test_a_seed_gives_the_addresses_other_wallets_give() -> None:
@@ -38,8 +39,9 @@ def test_a_seed_gives_the_addresses_other_wallets_give() -> None:
         Seed("abandon " * 12)
 
 
-def test_the_file_is_private_and_holds_nothing_readable(wallet: AgentWallet, tmp_path: Path) -> None:
+def test_the_file_is_private_and_holds_nothing_readable(tmp_path: Path) -> None:
     path = tmp_path / "agent.wallet"
+    wallet = create_wallet(path, PASSWORD, words=WORDS)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "abandon" not in path.read_text()
     assert open_wallet(path, PASSWORD).seed == wallet.seed

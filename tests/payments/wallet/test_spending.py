@@ -13,16 +13,21 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Conflict, Forbidden
 from sandboxer.payments.chains.addresses import network_of
 from sandboxer.payments.chains.bitcoin import read_account_key
+from sandboxer.payments.chains.configuration import Cap
+from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
-from sandboxer.payments.wallet.agent import CappedSpender, create_wallet
-from sandboxer.payments.wallet.caps import Cap
+from sandboxer.payments.wallet.agent import CappedSpender, Preparing, create_wallet
 from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, SpendingKey, new_seed
 from testchains.bitcoin.chain import Bitcoin
 from testchains.monero import Monero
 
 WHOLE = 10**8
+
+
+async def pay(spender: Preparing, address: str, amount: int, spend: Deposit | None = None) -> str:
+    return await spender.broadcast(await spender.prepare(address, amount, spend=spend))
 
 
 @pytest.fixture(params=["litecoin", "bitcoin", "esplora", "dogecoin"])
@@ -58,9 +63,9 @@ async def test_a_wallet_pays_an_exact_amount_and_gets_its_change(payer: Any) -> 
     assert (paid.txid, paid.amount, paid.confirmations) == (prepared.txid, 5 * WHOLE // 2, 1)
     assert await spender.balance() == WHOLE // 2 - prepared.fee
     with pytest.raises(Conflict, match="not enough"):
-        await spender.send(shop, WHOLE)
+        await pay(spender, shop, WHOLE)
     with pytest.raises(Conflict, match="below"):
-        await spender.send(shop, 1)
+        await pay(spender, shop, 1)
 
 
 async def test_a_refund_spends_the_very_output_it_returns(payer: Any) -> None:
@@ -71,7 +76,7 @@ async def test_a_refund_spends_the_very_output_it_returns(payer: Any) -> None:
     node.mine(1)
     (deposit,) = await chain.deposits([address])
     payer = new_seed().account(key.network.coin, key.network.name).address(0)
-    refund = await spender.send(payer, WHOLE * 91 // 100, spend=deposit)
+    refund = await pay(spender, payer, WHOLE * 91 // 100, spend=deposit)
     assert await chain.unspent([address]) == []
     assert len(await chain.unspent([key.address(0)])) == 1, "the wallet's other coin was not touched"
     # The block with the deposit is lost and another transaction takes its place: the refund dies with it.
@@ -81,9 +86,9 @@ async def test_a_refund_spends_the_very_output_it_returns(payer: Any) -> None:
     assert [each for each in await chain.deposits([payer]) if not each.conflicted] == []
     assert refund != txid
     with pytest.raises(Conflict, match="spent or gone"):
-        await spender.send(payer, WHOLE * 91 // 100, spend=deposit)
+        await pay(spender, payer, WHOLE * 91 // 100, spend=deposit)
     with pytest.raises(Conflict, match="cannot be spent"):
-        await spender.send(payer, WHOLE // 2, spend=replace(deposit, chain="XMR"))
+        await pay(spender, payer, WHOLE // 2, spend=replace(deposit, chain="XMR"))
 
 
 async def test_a_cap_stops_a_payment_before_it_leaves(bitcoin: Bitcoin, tmp_path: Path) -> None:
@@ -112,7 +117,7 @@ async def test_monero_is_spent_from_the_subaddress_it_came_to(monero: Monero) ->
     monero.pay(address, 10**12)
     (deposit,) = await chain.deposits([address])
     with pytest.raises(Conflict):
-        await spender.send(monero.bank_address, 10**11, spend=deposit)  # not ripe before ten blocks
+        await pay(spender, monero.bank_address, 10**11, spend=deposit)  # not ripe before ten blocks
     monero.mine(10)
     (deposit,) = await chain.deposits([address])
     assert await spender.balance() >= 10**12
@@ -121,8 +126,8 @@ async def test_monero_is_spent_from_the_subaddress_it_came_to(monero: Monero) ->
     assert monero.received(prepared.txid) == 10**12 * 91 // 100
     monero.mine(1)
     with pytest.raises(Conflict):
-        await spender.send(monero.bank_address, 10**12 * 91 // 100, spend=deposit)
+        await pay(spender, monero.bank_address, 10**12 * 91 // 100, spend=deposit)
     with pytest.raises(Conflict, match="not a deposit"):
-        await spender.send(monero.bank_address, 1, spend=replace(deposit, output="7/1"))
+        await pay(spender, monero.bank_address, 1, spend=replace(deposit, output="7/1"))
     await chain.close()
     await spender.close()

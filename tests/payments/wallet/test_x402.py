@@ -10,10 +10,11 @@ from x402.schemas import PaymentRequired, PaymentRequirements
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.payments.chains.configuration import Cap
 from sandboxer.payments.stacks.transfers import MAINNET, PUBLISHED
-from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
-from sandboxer.payments.wallet.caps import Cap
+from sandboxer.payments.wallet.agent import AgentWallet
 from sandboxer.payments.wallet.x402 import Token, X402Payer, token_named
+from tests.support.payments.wallets import wallet_copy
 
 BASE = "eip155:8453"
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
@@ -23,7 +24,7 @@ SBTC = PUBLISHED[MAINNET.caip2]["SBTC"].partition("::")[0]
 
 @pytest.fixture
 def wallet(tmp_path: Path) -> AgentWallet:
-    made = create_wallet(tmp_path / "wallet", "long enough")
+    made = wallet_copy(tmp_path / "wallet", "long enough")
     made.set_cap("USDC", Cap(per_payment=2_000_000, per_day=3_000_000))
     return made
 

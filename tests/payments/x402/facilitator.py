@@ -14,7 +14,7 @@ from x402.mechanisms.evm.exact.facilitator import ExactEvmScheme
 from x402.mechanisms.evm.upto.facilitator import UptoEvmScheme
 from x402.schemas import PaymentPayload, PaymentRequirements
 
-from sandboxer.payments.x402.evm.schemes import Signer
+from sandboxer.payments.x402.evm_schemes import Signer
 from testchains.evm import KEYS, Anvil
 
 # Where it can stop: before or after its work, with or without the answer sent.

@@ -15,7 +15,7 @@ from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, Ve
 
 from sandboxer.kernel.errors import ChainUnavailable, Conflict
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.x402.evm.watcher import UNFOUND_FOR, UNFOUND_LOOKS, EvmWatcher, Node
+from sandboxer.payments.x402.evm_watcher import UNFOUND_FOR, UNFOUND_LOOKS, EvmWatcher, Node
 from sandboxer.payments.x402.ways import Facilitator, Fate, Way, Ways
 from sandboxer.store.engine import Store
 from testchains.evm import KEYS, Anvil
@@ -129,7 +129,7 @@ async def test_a_payment_that_nobody_could_settle_fails_when_it_expires_on_the_c
     snapshot = use_cases.chain.snapshot()
     use_cases.chain.advance(400)
     # A node that has lost its memory would say so too.
-    missed = await use_cases.x402.reconciler.attend(payment)
+    missed = await use_cases.x402.checkout.follow(payment)
     assert missed.state is State.SETTLEMENT_PENDING
     use_cases.chain.mine(12)
     over = await follow(use_cases, payment, State.FAILED)

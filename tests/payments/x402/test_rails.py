@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.x402.evm.schemes import read_credentials
+from sandboxer.payments.x402.evm_schemes import read_credentials
 from sandboxer.store.engine import Store
 from testchains.evm import Anvil
 from tests.payments.x402.lying_node import OTHER_CHAIN, LyingNode

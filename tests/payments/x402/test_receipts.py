@@ -10,7 +10,7 @@ import httpx
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.x402.evm.watcher import _TRANSFER, _USED, EvmWatcher, Node
+from sandboxer.payments.x402.evm_watcher import _TRANSFER, _USED, EvmWatcher, Node
 
 PAYER, SHOP, TOKEN = "0x" + "aa" * 20, "0x" + "bb" * 20, "0x" + "cc" * 20
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

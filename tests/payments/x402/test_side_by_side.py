@@ -16,7 +16,7 @@ from sandboxer.payments import records
 from sandboxer.payments.lifecycle import Signal, State
 from sandboxer.payments.records import Order, Payment, Purpose
 from sandboxer.payments.x402.checkout import Checkout
-from sandboxer.payments.x402.reconciler import Reconciler
+from sandboxer.payments.x402.dependencies import Reconciler
 from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
 from sandboxer.store.engine import Store, open_store
 

@@ -23,6 +23,7 @@ def shop_settings(state: Path, **more: Any) -> Settings:
         **{
             "state_dir": state,
             "port": 0,
+            "charging": True,
             "fixed_rates": RATES,
             "invoices": {"poll_s": 0.1},
             "limit_auth": 10_000,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -29,23 +30,37 @@ def why_not() -> str | None:
     return None
 
 
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    if why := why_not():
-        pytest.skip(why)
-    state = tmp_path / "state"
-    settings = Settings(state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800)
+@asynccontextmanager
+async def on_real_walls(
+    settings: Settings, *, disk_mb: int = 64, **defaults: object
+) -> AsyncIterator[Served]:
+    """Serves a platform; afterwards its sandboxes are destroyed and its pool is unmounted. `defaults`: what
+    its sandboxes are made with besides.
+    """
+    pool = settings.state_dir / "pool"
     try:
         async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 128}}
+            running.defaults = {"resources": {"disk_mb": disk_mb}, **defaults}
             try:
                 yield running
             finally:
                 for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
                     await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
     finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+        if os.path.ismount(pool):
+            await asyncio.to_thread(subprocess.run, ["umount", str(pool)], check=True)
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Served]:
+    if why := why_not():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    settings = Settings(
+        state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800, charging=True
+    )
+    async with on_real_walls(settings, disk_mb=128) as running:
+        yield running
 
 
 async def sh(served: Served, path: str, command: str, **more: object) -> dict[str, object]:

@@ -70,7 +70,7 @@ async def serving(settings: Settings, backends: dict[str, Backend] | None) -> As
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with contextlib.AsyncExitStack() as opened:
         platform = await opened.enter_async_context(open_platform(settings, backends=backends))
-        ports = await open_ports(platform, opened)
+        _, ports = await open_ports(platform, opened)
         app = create_app(platform)
         up = asyncio.Event()
         server = Server(config(app, settings, ports=ports), up.set)

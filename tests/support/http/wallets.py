@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from sandboxer.identity.signatures.evm import checksummed
+from sandboxer.identity.signatures.wallets import checksummed
 from sandboxer.identity.siwx import SiwxMessage
 from tests.support.signers import Signer
 

@@ -14,7 +14,7 @@ from sandboxer.accounts import records
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.money.buckets import credit, load_bucket
 from sandboxer.money.pricing import TierPrices
 from sandboxer.money.tables import ledger_accounts
@@ -24,7 +24,7 @@ from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.records import Approval, GiftPolicy, Source
 from sandboxer.payments.gift_cards.redemption import Ask, Redeemed
-from sandboxer.payments.gift_cards.use_cases import CardOrder, Created
+from sandboxer.payments.gift_cards.use_cases import CardOrder, Created, GiftCardDependencies
 from sandboxer.payments.goods import CreditGoods
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases
@@ -109,16 +109,18 @@ async def open_shop(store: Store, policy: GiftPolicy | None = None) -> AsyncIter
         store, clock, {}, rates, TierPrices(), {"sats": CreditGoods()}, InvoicePolicy()
     )
     async with open_gift_cards(
-        store,
-        clock,
-        seal=seal,
-        rates=rates,
-        tiers=TierPrices(),
-        key_life=key_life,
-        invoices=invoices,
-        webhooks=webhooks,
-        url=URL,
-        policy=policy or GiftPolicy(attempts_per_minute=10_000),
+        GiftCardDependencies(
+            store=store,
+            clock=clock,
+            seal=seal,
+            rates=rates,
+            tiers=TierPrices(),
+            key_life=key_life,
+            invoices=invoices,
+            webhooks=webhooks,
+            url=URL,
+            policy=policy or GiftPolicy(attempts_per_minute=10_000),
+        )
     ) as cards:
         yield Shop(store, clock, rates, cards)
     await webhooks.carrier.close()

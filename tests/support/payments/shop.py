@@ -27,8 +27,8 @@ from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.refunds import refunds_page
 from sandboxer.payments.invoices.settlement import Settling
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases, Order, Ordered, View
-from sandboxer.payments.oracle.oracle import FixedRates
-from sandboxer.payments.oracle.rates import Rate
+from sandboxer.payments.rate_sources import FixedRates
+from sandboxer.payments.rates import Rate
 from sandboxer.store.engine import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -11,10 +11,9 @@ import pytest
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.shop import ExactStacksClient, StacksShop, requirement, stacks_shop
+from sandboxer.payments.stacks.shop import ExactStacksClient, StacksShop, stacks_shop
 from sandboxer.payments.stacks.way import stacks_way
-from sandboxer.payments.x402.config import X402Settings, parse
-from sandboxer.payments.x402.ways import Way
+from sandboxer.payments.x402.ways import Way, X402Settings, read_settings
 from testchains.stacks.local import LocalStacks, Wallet
 from tests.support.chains.stacks import stacks
 
@@ -33,7 +32,15 @@ class Till:
 
     def ask(self, amount: int, asset: str = "SBTC") -> PaymentRequirements:
         token = next(token for token in self.shop.tokens if token.asset.code == asset)
-        return requirement(self.shop, token, amount)
+        return PaymentRequirements(
+            scheme="exact",
+            network=self.shop.network.caip2,
+            asset=token.wire,
+            amount=str(amount),
+            pay_to=self.shop.pay_to,
+            max_timeout_seconds=self.shop.timeout_s,
+            extra=token.extra(),
+        )
 
     def sign(self, asked: PaymentRequirements, *, ahead: int = 0) -> PaymentPayload:
         client = ExactStacksClient(self.payer.key, lambda who: next_nonce(self.chain.node_url, who) + ahead)
@@ -44,7 +51,7 @@ class Till:
 
 
 def network_settings(entry: dict[str, Any]) -> X402Settings:
-    settings = parse({"networks": [entry]})
+    settings = read_settings({"networks": [entry]})
     assert settings is not None
     return settings
 

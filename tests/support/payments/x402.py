@@ -26,11 +26,11 @@ from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.verification import verify
 from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.oracle.oracle import FixedRates
+from sandboxer.payments.rate_sources import FixedRates
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.x402.config import parse
 from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.payments.x402.presented import Wanted
+from sandboxer.payments.x402.ways import read_settings
 from sandboxer.store.engine import Store, open_store
 from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
@@ -117,7 +117,7 @@ def settings_for(chain: Anvil, **more: Any) -> dict[str, Any]:
 async def open_desk(
     chain: Anvil, store: Store, folder: Path, *, signer_key: str = SIGNER_KEY, **more: Any
 ) -> AsyncIterator[Desk]:
-    settings = parse(settings_for(chain, **more))
+    settings = read_settings(settings_for(chain, **more))
     assert settings is not None
     clock = MovingClock()
     seal = Seal(b"k" * 32)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,11 +22,24 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.sandboxes import lifecycle
 from sandboxer.work.services.dependencies import ServiceDependencies
-from sandboxer.work.services.lifecycle import TRANSITIONS, Signal, State, next_state
+from sandboxer.work.services.lifecycle import (
+    LIFECYCLE,
+    PORTS,
+    TRANSITIONS,
+    Policy,
+    Restart,
+    SandboxStatus,
+    Signal,
+    Spec,
+    State,
+    after_exit,
+    next_port,
+    sandbox_status,
+    sleeps_at,
+    spec_from_json,
+)
 from sandboxer.work.services.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
-from sandboxer.work.services.policy import SandboxStatus, after_exit, sandbox_status, sleeps_at
 from sandboxer.work.services.processes import AT_ONCE, LINE_COSTS, RATE, Pump
-from sandboxer.work.services.specs import PORTS, Policy, Restart, Spec, from_json, next_port, to_json
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -33,10 +48,10 @@ def test_every_step_is_in_the_table_or_refused() -> None:
     for state in State:
         for signal in Signal:
             if (state, signal) in TRANSITIONS:
-                assert next_state(state, signal) is TRANSITIONS[state, signal]
+                assert LIFECYCLE.next_state(state, signal) is TRANSITIONS[state, signal]
             else:
                 with pytest.raises(IllegalTransition):
-                    next_state(state, signal)
+                    LIFECYCLE.next_state(state, signal)
     assert not any(state is State.REMOVED for state, _ in TRANSITIONS)
     assert all((state, Signal.REMOVE) in TRANSITIONS for state in State if state is not State.REMOVED)
 
@@ -89,7 +104,6 @@ def test_every_state_of_a_sandbox_is_a_ground() -> None:
     assert statuses[lifecycle.State.DESTROYING] is SandboxStatus.GONE
     assert sandbox_status(lifecycle.State.STOPPED, "stop_by_caller", is_frozen=False) is SandboxStatus.STOPPED
     assert sandbox_status(lifecycle.State.GRACE, "dry_while_frozen", is_frozen=True) is SandboxStatus.FROZEN
-    assert sandbox_status(None, "", is_frozen=False) is SandboxStatus.GONE
 
 
 def test_it_sleeps_after_the_last_request_or_the_start() -> None:
@@ -102,7 +116,7 @@ def test_it_sleeps_after_the_last_request_or_the_start() -> None:
 
 def test_a_spec_is_kept_as_it_was_and_ports_alternate() -> None:
     spec = Spec(bootstrap="#!/bin/sh", env={"A": "b"}, restart=Restart(policy=Policy.NEVER), idle_s=3)
-    assert from_json(to_json(spec)) == spec
+    assert spec_from_json(asdict(spec)) == spec
     assert (next_port(spec, None), next_port(spec, PORTS[0]), next_port(spec, PORTS[1])) == (8080, 8081, 8080)
     assert next_port(Spec(command="x", port=5000), 8080) == 5000
 
@@ -199,7 +213,42 @@ def test_a_log_that_is_opened_again_knows_what_it_knew_whatever_was_printed(text
         assert (again.last, again.last_run) == (log.last, log.last_run)
         for run in range(max(1, len(texts) - 10), len(texts) + 1):
             assert again.offset(f"svp_{run}", "stderr") == log.offset(f"svp_{run}", "stderr") == 7 * run
-        assert again.tail(5) == list(log._lines())[-5:]
+        for count in (5, 1000):
+            # From the files, and from memory.
+            found, known = again.tail(count), log.tail(count)
+            assert [(one.number, one.text) for one in found] == [(one.number, one.text) for one in known]
+
+
+def test_a_full_log_is_read_a_little_at_a_time_and_from_anywhere(tmp_path: Path) -> None:
+    log = ServiceLog(tmp_path / "svc")
+    for _ in range(50):
+        log.write_all(NOW, 1, "svp_1", [("stdout", "x", at) for at in range(500)])
+    again = ServiceLog(tmp_path / "svc")
+    first = again.batch(0)[0].number
+    assert 1 < first < 12_500, "the oldest lines were dropped"
+    after, seen = 0, []
+    while batch := again.batch(after):
+        # A batch is parsed while everybody waits; all of it would take a fifth of a second.
+        assert len(batch) <= 100
+        seen += [line.number for line in batch]
+        after = batch[-1].number
+    assert seen == list(range(first, 25_001))
+    for after in (first, 17_000, 24_999, 25_000):
+        assert [line.number for line in again.batch(after)[:1]] == [after + 1][: 25_000 - after]
+
+
+def test_wide_lines_are_not_kept_for_followers_beyond_what_they_may_take(tmp_path: Path) -> None:
+    log = ServiceLog(tmp_path / "svc")
+    wide = "\N{GRINNING FACE}" + "x" * 8000
+    for number in range(300):
+        log.write_all(NOW, 1, "svp_1", [("stdout", wide, number)])
+    assert sum(sys.getsizeof(line.text) for line in log._recent) <= 256 * 1024
+    assert [line.number for line in log.tail(20)] == list(range(281, 301))
+    with (tmp_path / "svc" / "log").open("ab") as file:
+        file.write(b'{"n": 301, "t"')
+    again = ServiceLog(tmp_path / "svc")
+    again.write(NOW, 1, "system", "on")
+    assert [line.number for line in again.tail(3)] == [299, 300, 301]
 
 
 def test_opening_a_full_log_and_reading_its_end_is_quick(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxer.work.services.lifecycle import State
-from sandboxer.work.services.specs import Policy, Redeploy, Spec
+from sandboxer.sandboxes.use_cases import lifetime, pause
+from sandboxer.work.services.lifecycle import Policy, Redeploy, Spec, State
 from tests.support.services import ONCE, OWNER, QUICK, SERVE, ReopenablePlatform
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -17,7 +17,7 @@ async def test_a_service_runs_answers_and_logs(reopenable: ReopenablePlatform) -
     made = await reopenable.create()
     assert made.state is State.RUNNING, made.reason
     assert (await reopenable.ask(made)).startswith("hello ")
-    lines = reopenable.services.tail(made.id, OWNER, 100)
+    lines = reopenable.services.log(made.id, OWNER).tail(100)
     assert "listening on 8080" in [line.text for line in lines]
 
 
@@ -26,7 +26,7 @@ async def test_a_crash_is_followed_by_a_new_process(reopenable: ReopenablePlatfo
     await reopenable.ask(made, "/crash")
     again = await reopenable.until(made, lambda s: s.state is State.RUNNING and s.run == 2)
     assert again.process_id != made.process_id
-    texts = [line.text for line in reopenable.services.tail(made.id, OWNER, 100)]
+    texts = [line.text for line in reopenable.services.log(made.id, OWNER).tail(100)]
     assert texts.index("crashing as asked") < texts.index("it exited with 3")
     assert texts.count("listening on 8080") == 2
 
@@ -89,11 +89,11 @@ async def test_it_sleeps_when_nobody_asks_and_wakes_as_it_was(reopenable: Reopen
     before = await reopenable.ask(made)
     asleep = await reopenable.until(made, lambda s: s.state is State.SLEEPING)
     assert asleep.reason == "no request for 0.5 s"
-    assert (await reopenable.platform.sandboxes.get(made.sandbox_id, OWNER)).state == "frozen"
+    assert (await reopenable.platform.sandboxes.visible(made.sandbox_id, OWNER)).state == "frozen"
     target = await reopenable.platform.access.ports.targets.by_service(made.id)
     assert target is not None
     assert target.wakes
-    await reopenable.platform.sandboxes.thaw(made.sandbox_id, OWNER)
+    await pause.thaw(reopenable.platform.sandboxes, made.sandbox_id, OWNER)
     await reopenable.platform.access.ports.targets.woken(target)
     assert reopenable.services.get(made.id, OWNER).state is State.RUNNING
     assert await reopenable.ask(made) == before
@@ -112,7 +112,7 @@ async def test_stop_ends_it_and_start_begins_anew_on_the_same_disk(reopenable: R
     await reopenable.sh(made, "echo kept > /workspace/state")
     stopped = await reopenable.services.stop(made.id, OWNER)
     assert stopped.state is State.STOPPED
-    assert (await reopenable.platform.sandboxes.get(made.sandbox_id, OWNER)).state == "stopped"
+    assert (await reopenable.platform.sandboxes.visible(made.sandbox_id, OWNER)).state == "stopped"
     started = await reopenable.services.start(made.id, OWNER)
     assert started.state is State.RUNNING
     assert await reopenable.sh(made, "cat /workspace/state") == "kept\n"
@@ -122,16 +122,16 @@ async def test_a_sandbox_that_stops_and_is_resumed_has_its_service_again(
     reopenable: ReopenablePlatform,
 ) -> None:
     made = await reopenable.create()
-    await reopenable.platform.sandboxes.stop(made.sandbox_id, OWNER)
+    await pause.stop(reopenable.platform.sandboxes, made.sandbox_id, OWNER)
     await reopenable.until(made, lambda s: s.state is State.STOPPED)
-    await reopenable.platform.sandboxes.resume(made.sandbox_id, OWNER)
+    await pause.resume(reopenable.platform.sandboxes, made.sandbox_id, OWNER)
     await reopenable.until(made, lambda s: s.state is State.RUNNING and s.run == 2)
     assert (await reopenable.ask(made)).startswith("hello")
 
 
 async def test_a_destroyed_sandbox_is_the_end_and_says_so(reopenable: ReopenablePlatform) -> None:
     made = await reopenable.create()
-    await reopenable.platform.sandboxes.destroy(made.sandbox_id, OWNER)
+    await lifetime.destroy(reopenable.platform.sandboxes, made.sandbox_id, OWNER)
     await reopenable.until(made, lambda s: s.state is State.FAILED and s.reason == "its sandbox is gone")
 
 
@@ -152,4 +152,4 @@ async def test_a_new_server_finds_it_running_and_starts_nothing_twice(reopenable
 
 
 def _texts(reopenable: ReopenablePlatform, service_id: str) -> list[str]:
-    return [line.text for line in reopenable.services.tail(service_id, OWNER, 1000)]
+    return [line.text for line in reopenable.services.log(service_id, OWNER).tail(1000)]

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sandboxer.kernel.errors import Conflict
-from sandboxer.work.services.lifecycle import State
-from sandboxer.work.services.specs import NewFile, Redeploy
+from sandboxer.work.services.lifecycle import NewFile, Redeploy, State
 from tests.support.services import APP, OWNER, QUICK, SERVE, ReopenablePlatform
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -95,7 +94,7 @@ async def test_nothing_is_left_of_one_that_was_removed(reopenable: ReopenablePla
     made = await reopenable.create()
     await reopenable.services.remove(made.id, OWNER)
     assert not (reopenable.settings.state_dir / "services" / made.id).exists()
-    assert (await reopenable.platform.sandboxes.get(made.sandbox_id, OWNER)).state == "destroyed"
+    assert (await reopenable.platform.sandboxes.visible(made.sandbox_id, OWNER)).state == "destroyed"
     again = await reopenable.create()
     assert again.id != made.id
     with pytest.raises(Conflict, match="there is a service called hello already"):

@@ -19,33 +19,39 @@ from sandboxer.backends.guest import Exit, Output, Process, Stream
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import GuestMisbehaved, IllegalTransition, InvalidRequest
 from sandboxer.work.languages import TIERS
-from sandboxer.work.sessions import frames
-from sandboxer.work.sessions import lifecycle as lifetime
+from sandboxer.work.sessions import records as lifetime
 from sandboxer.work.sessions.attached import RATE, Attached
-from sandboxer.work.sessions.cells import KEPT_CELLS, RESULTS_BYTES, RESULTS_LIMIT, Cell
+from sandboxer.work.sessions.cells import RESULTS_BYTES, RESULTS_LIMIT, Cell, Done, Lines, Shown, read_frame
 from sandboxer.work.sessions.interpreters import INTERPRETERS, driver_text, find_interpreter
-from sandboxer.work.sessions.lifecycle import TRANSITIONS, Signal, State, next_state
+from sandboxer.work.sessions.records import LIFECYCLE, TRANSITIONS, Session, Signal, State
+from sandboxer.work.sessions.shelf import KEPT_BYTES, KEPT_CELLS, Shelf, ShelfBounds
+from tests.support.sessions import a_session
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def fresh_session() -> Session:
+    expires = NOW + lifetime.TTL_DEFAULT
+    return a_session("acc_1", created_at=NOW, expires_at=expires, idle=lifetime.IDLE_DEFAULT)
 
 
 def test_every_cell_of_the_table_is_a_move_or_a_refusal() -> None:
     for state in State:
         for signal in Signal:
             if (state, signal) in TRANSITIONS:
-                assert next_state(state, signal) is TRANSITIONS[state, signal]
+                assert LIFECYCLE.next_state(state, signal) is TRANSITIONS[state, signal]
             else:
                 with pytest.raises(IllegalTransition):
-                    next_state(state, signal)
+                    LIFECYCLE.next_state(state, signal)
     assert not any(state is State.ENDED for state, _ in TRANSITIONS)
 
 
 def test_a_session_ends_after_an_hour_or_fifteen_quiet_minutes() -> None:
-    span = lifetime.begin(lifetime.TTL_DEFAULT, lifetime.IDLE_DEFAULT, now=NOW)
+    session = fresh_session()
 
     def due(minutes: float, **how: bool) -> str | None:
         how = {"is_busy": False, "is_frozen": False, **how}
-        return lifetime.end_due(span, now=NOW + timedelta(minutes=minutes), **how)
+        return lifetime.end_due(session, now=NOW + timedelta(minutes=minutes), **how)
 
     assert due(14.9) is None
     assert due(15) == "idle"
@@ -56,21 +62,21 @@ def test_a_session_ends_after_an_hour_or_fifteen_quiet_minutes() -> None:
 
 @given(st.lists(st.floats(0, 3600), max_size=200))
 def test_activity_adds_fifteen_minutes_and_never_passes_a_day(waits: list[float]) -> None:
-    span, now = lifetime.begin(lifetime.TTL_DEFAULT, lifetime.IDLE_DEFAULT, now=NOW), NOW
+    session, now = fresh_session(), NOW
     for wait in waits:
         now += timedelta(seconds=wait)
-        before = span.expires_at
-        span = lifetime.bumped(span, now=now)
-        assert before <= span.expires_at <= before + lifetime.ACTIVITY_ADDS
-        assert span.last_active == now
-    longest = NOW + lifetime.TTL_MAX
-    assert span.expires_at == min(longest, NOW + lifetime.TTL_DEFAULT + len(waits) * lifetime.ACTIVITY_ADDS)
+        before = session.expires_at
+        session = lifetime.bumped(session, now=now)
+        assert before <= session.expires_at <= before + lifetime.ACTIVITY_ADDS
+        assert session.last_active_at == now
+    added = lifetime.TTL_DEFAULT + len(waits) * lifetime.ACTIVITY_ADDS
+    assert session.expires_at == NOW + min(lifetime.TTL_MAX, added)
 
 
 @given(st.binary(max_size=300))
 def test_no_line_breaks_the_reader(line: bytes) -> None:
     try:
-        frames.read_frame(line)
+        read_frame(line)
     except GuestMisbehaved:
         return
 
@@ -80,20 +86,20 @@ def test_no_line_breaks_the_reader(line: bytes) -> None:
 )
 def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], step: int) -> None:
     whole = b"".join(line + b"\n" for line in lines)
-    reader = frames.Lines()
+    reader = Lines()
     seen = [line for at in range(0, len(whole), step) for line in reader.feed(whole[at : at + step], 0)]
     assert seen == lines
 
 
 def test_after_a_gap_the_reader_goes_on_at_the_next_line() -> None:
-    reader = frames.Lines()
+    reader = Lines()
     assert reader.feed(b'{"t":"ready"}\n{"t":"o', 0) == [b'{"t":"ready"}']
     assert reader.feed(b'ken"}\n{"t":"ready"}\n', 512) == [b'{"t":"ready"}']
     with pytest.raises(GuestMisbehaved):
         _feed_without_end(reader)
 
 
-def _feed_without_end(reader: frames.Lines) -> None:
+def _feed_without_end(reader: Lines) -> None:
     for _ in range(10):
         reader.feed(b"x" * (1 << 20), 0)
 
@@ -111,7 +117,7 @@ def _feed_without_end(reader: frames.Lines) -> None:
 )
 def test_lines_out_of_form_are_refused(line: dict[str, object]) -> None:
     with pytest.raises(GuestMisbehaved):
-        frames.read_frame(json.dumps(line).encode())
+        read_frame(json.dumps(line).encode())
 
 
 def test_interpreters_are_found_by_any_name_and_others_are_named() -> None:
@@ -165,13 +171,14 @@ class Liar:
         return
 
 
-async def heard(*said: bytes) -> Attached:
+async def heard(*said: bytes, shelf: Shelf | None = None) -> Attached:
     async def gone(attached: Attached, reason: str, why: str) -> None:
         return
 
     attached = Attached(
         cast(Process, Liar(*said)),
         SystemClock(),
+        kept=(shelf or Shelf()).open("ses_liar", "liar"),
         is_shell=False,
         working=lambda: nullcontext(),
         when_gone=gone,
@@ -187,6 +194,45 @@ async def test_cells_that_begin_and_never_end_do_not_pile_up() -> None:
     assert attached.reason == "killed"
 
 
+async def test_what_is_said_of_errors_is_bounded_by_what_it_takes_in_memory() -> None:
+    # One rare character makes every letter of the text four bytes wide.
+    text = "\N{GRINNING FACE}" + "x" * 200_000
+    said = []
+    for n in range(1, 40):
+        fault = {"name": "E", "message": text, "traceback": text}
+        said.append({"t": "begin", "n": n, "code": text})
+        said.append({"t": "done", "n": n, "status": 1, "fault": fault, "lost": [0, 0]})
+    attached = await heard(*(json.dumps(one).encode() + b"\n" for one in said))
+    kept = [
+        text
+        for cell in attached.cells.values()
+        if cell.fault is not None
+        for text in (cell.code, cell.fault.message, cell.fault.traceback)
+    ]
+    assert kept
+    assert sum(sys.getsizeof(text) for text in kept) <= KEPT_BYTES
+
+
+async def test_a_line_that_never_ends_is_held_only_while_there_is_room_for_it() -> None:
+    shelf = Shelf(ShelfBounds(account_bytes=1 << 20))
+    endless = [b"x" * (1 << 18)] * 8
+    after = json.dumps({"t": "begin", "n": 7, "code": ""}).encode() + b"\n"
+    attached = await heard(*endless, b"\n", after, shelf=shelf)
+    assert list(attached.cells) == [7]
+    assert shelf.held == attached.cells[7].size
+
+
+def test_half_a_character_does_not_get_into_an_answer() -> None:
+    line = b'{"t":"done","n":1,"status":1,"fault":{"message":"\\ud800","traceback":"\\udfff"},"lost":[0,0]}'
+    done = read_frame(line)
+    assert isinstance(done, Done)
+    assert done.fault is not None
+    assert (done.fault.message, done.fault.traceback) == ("?", "?")
+    shown = read_frame(b'{"t":"result","n":1,"m":{"a":"\\ud83d"}}')
+    assert isinstance(shown, Shown)
+    assert shown.mimes == {"a": "?"}
+
+
 async def test_words_are_read_at_a_limited_rate_and_others_are_served_meanwhile() -> None:
     line = json.dumps({"t": "out", "n": 1, "s": 1, "d": "eHh4" * (1 << 16)}).encode() + b"\n"
     assert len(line) * 20 > RATE
@@ -194,7 +240,7 @@ async def test_words_are_read_at_a_limited_rate_and_others_are_served_meanwhile(
     hearing = asyncio.ensure_future(heard(*[line] * 20))
     while not hearing.done():
         turns += 1
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
     await hearing
     assert time.monotonic() - began >= (len(line) * 20 - RATE) / RATE * 0.9
     assert turns > 5
@@ -202,4 +248,4 @@ async def test_words_are_read_at_a_limited_rate_and_others_are_served_meanwhile(
 
 def test_an_endless_number_is_refused_like_any_line_out_of_form() -> None:
     with pytest.raises(GuestMisbehaved):
-        frames.read_frame(b'{"t": "died", "code": Infinity}')
+        read_frame(b'{"t": "died", "code": Infinity}')

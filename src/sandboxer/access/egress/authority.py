@@ -12,8 +12,7 @@ import os
 import ssl
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -24,8 +23,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sandboxer.backends.guest import Files
+from sandboxer.backends.guest import Files, whole
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.values import brief_value_class
 
 _LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=90)
@@ -53,14 +53,19 @@ ENVIRONMENT: Mapping[str, str] = {
         ),
         BUNDLE,
     ),
+    # Who installs packages in a sandbox is root there, and needs no warning.
+    "PIP_ROOT_USER_ACTION": "ignore",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     # Node reads the proxy variables only if this is set.
     "NODE_USE_ENV_PROXY": "1",
 }
+# Where Debian and its kin keep the authorities of a machine.
+_SYSTEM = "/etc/ssl/certs/ca-certificates.crt"
 _AUTHORITY = "/usr/local/share/ca-certificates/sandboxer-egress.crt"
 _APT = "/etc/apt/apt.conf.d/95sandboxer-egress"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class KeptAuthority:
     certificate_pem: bytes
     # Must not be stored unsealed.
@@ -172,15 +177,17 @@ async def place_files(files: Files, authority_pem: bytes, sandbox_id: str) -> No
     """
     try:
         for path, content in contents(authority_pem).items():
-            await files.write(path, _once(content), mode=0o644)
+            await files.write(path, whole(content), mode=0o644)
     except SandboxerError as error:
         log.warning("sandbox %s did not take its egress files: %s", sandbox_id, error)
 
 
 @cache
 def _public_authorities() -> bytes:
-    return Path(certifi.where()).read_bytes()
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+    """Returns the authorities that this machine trusts: a mirror nearby may be known to them alone."""
+    system = ssl.get_default_verify_paths().cafile or _SYSTEM
+    try:
+        found = Path(system).read_bytes()
+    except OSError:
+        found = b""
+    return found if b"BEGIN CERTIFICATE" in found else Path(certifi.where()).read_bytes()

@@ -50,12 +50,6 @@ class Flow(Protocol):
 Where = tuple[str, int, bool]
 
 
-class NoSecrets:
-    async def value_of(self, account: str, name: str) -> str | None:
-        del account, name
-        return None
-
-
 class Outlet:
     def __init__(
         self,
@@ -120,25 +114,6 @@ class Outlet:
         """Counts bytes from inside, whatever becomes of them; returns how long the next bytes
         have to wait.
         """
-        return self._delay_after(count)
-
-    def count_sent(self, count: int) -> None:
-        """Counts what is really sent out: a refused request costs nothing."""
-        self.sent += count
-
-    def count_received(self, count: int) -> float:
-        self.received += count
-        return self._delay_after(count)
-
-    async def turn(self) -> None:
-        """Returns when the rate limit allows more: many short connections are no faster than one long one."""
-        if self.rules.limits.bytes_per_s is None:
-            return
-        wait = self._free_at - time.monotonic()
-        if wait > 0:
-            await asyncio.sleep(wait)
-
-    def _delay_after(self, count: int) -> float:
         limits = self.rules.limits
         if limits.max_bytes is not None and self.sent + self.received > limits.max_bytes:
             self._cut_off()
@@ -147,6 +122,22 @@ class Outlet:
         now = time.monotonic()
         self._free_at = max(self._free_at, now - _BURST_S) + count / limits.bytes_per_s
         return self._free_at - now
+
+    def count_sent(self, count: int) -> None:
+        """Counts what is really sent out: a refused request costs nothing."""
+        self.sent += count
+
+    def count_received(self, count: int) -> float:
+        self.received += count
+        return self.heard(count)
+
+    async def turn(self) -> None:
+        """Returns when the rate limit allows more: many short connections are no faster than one long one."""
+        if self.rules.limits.bytes_per_s is None:
+            return
+        wait = self._free_at - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     def _spent(self) -> Deny | None:
         most = self.rules.limits.max_bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,12 +24,13 @@ from sandboxer.access.egress.authority import (
     make_authority,
     place_files,
 )
-from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
-from sandboxer.access.egress.policy import Rules, from_json, to_json
+from sandboxer.access.egress.outlet import Outlet, Secrets
+from sandboxer.access.egress.policy import Packages, Rules, from_json, policy_of, refuse_denied, to_json
 from sandboxer.access.egress.proxy.connection import relay_calls
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Patience, Resolver, SystemResolver
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
-from sandboxer.access.egress.rules import Policy, first_policy
+from sandboxer.access.egress.rules import Policy
+from sandboxer.accounts.authority import demand, find_authority
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Trust
 from sandboxer.backends.guest import Guest, Relay, Relays
@@ -36,6 +38,7 @@ from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.money import quotes
 from sandboxer.money.metering import charge_once
 from sandboxer.money.policy import Use
@@ -46,6 +49,7 @@ from sandboxer.sandboxes.profiles import NetworkDefault
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.store.engine import Store
+from sandboxer.wire.operations.declaration import Scope
 
 log = logging.getLogger(__name__)
 FLUSH_S = 2.0
@@ -62,7 +66,7 @@ class _Open:
     is_closed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class EgressCharges:
     pricing: Pricing
 
@@ -91,14 +95,12 @@ class EgressCharges:
         return replace(paid, charges=kept.charges + 1)
 
     def _msats(self, conn: Connection, sandbox: Sandbox, count: int) -> int:
-        if sandbox.terms.quote_id is None:
-            return egress_msats(sandbox.profile, count, self.pricing)
-        try:
-            price = quotes.find(conn, sandbox.terms.quote_id, sandbox.account).quote.egress_gb_msats
-        except NotFound:
+        if sandbox.terms.quote_id is not None:
             # Old quotes are pruned; sandboxes quoted by them continue at present prices.
-            return egress_msats(sandbox.profile, count, self.pricing)
-        return -(-price * count // _GB)
+            with suppress(NotFound):
+                price = quotes.find(conn, sandbox.terms.quote_id, sandbox.account).quote.egress_gb_msats
+                return -(-price * count // _GB)
+        return egress_msats(sandbox.profile, count, self.pricing)
 
 
 class Outlets:
@@ -109,11 +111,12 @@ class Outlets:
         seal: Seal,
         tasks: TaskOwner,
         *,
-        secrets: Secrets | None = None,
+        secrets: Secrets,
         charges: EgressCharges | None = None,
         resolver: Resolver | None = None,
         patience: Patience | None = None,
         never: Sequence[Network] = (),
+        packages: Packages | None = None,
     ) -> None:
         self._dependencies = dependencies
         self._store = store
@@ -121,9 +124,10 @@ class Outlets:
         self._seal = seal
         self._tasks = tasks
         self._charges = charges
+        self.packages = packages or Packages()
         self._means = Means(
-            dialer=Dialer(resolver or SystemResolver(), never=never),
-            secrets=secrets or NoSecrets(),
+            dialer=Dialer(resolver or SystemResolver(), never=never, has_mirror=self.packages.has),
+            secrets=secrets,
             now=dependencies.clock.now,
             patience=patience or Patience(),
         )
@@ -136,13 +140,35 @@ class Outlets:
 
     # ---- what the package below asks (sandboxes/dependencies.py) ----
 
-    async def check(self, account: str, secret_refs: Sequence[str]) -> None:
-        """None of them is ours."""
+    async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
+        """Raises what refuses the network it asks for: no such hosts, a key that may not, the account's
+        rules. Nothing is narrowed in silence.
+        """
+        if requested.network in (None, "none"):
+            return
+        policy = self._first(requested)
+        offered = {profile.network_default for profile in self._dependencies.profiles.all()}
+
+        def read(conn: Connection) -> None:
+            authority = find_authority(conn, requested.account)
+            is_offered = requested.network == "packages" and NetworkDefault.PACKAGES in offered
+            if authority is not None and authority.is_delegated and not is_offered:
+                # Else a key could give to its sandboxes what it may not change in their rules.
+                demand(authority, Scope.ACCOUNT_MANAGE, now=self._clock.now())
+            refuse_denied(policy, records.wider_policies(conn, requested.account))
+
+        await self._store.read(read)
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
         if not self._leads_out(sandbox):
             return {}
-        return {name: value for name, value in ENVIRONMENT.items() if name not in sandbox.env}
+        mirrors = self.packages.mirrors if self._has_packages(sandbox) else {}
+        return {n: value for n, value in {**ENVIRONMENT, **mirrors}.items() if n not in sandbox.env}
+
+    def _has_packages(self, sandbox: Sandbox) -> bool:
+        profile = self._dependencies.profiles.find(sandbox.profile)
+        is_profiles = profile is not None and profile.network_default is NetworkDefault.PACKAGES
+        return sandbox.network == "packages" or (sandbox.network is None and is_profiles)
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
@@ -243,11 +269,9 @@ class Outlets:
 
     async def _entry(self, sandbox: Sandbox) -> _Open:
         async with self._ruling:
-            return await self._entry_now(sandbox)
-
-    async def _entry_now(self, sandbox: Sandbox) -> _Open:
-        entry = self._open.get(sandbox.id)
-        if entry is None:
+            entry = self._open.get(sandbox.id)
+            if entry is not None:
+                return entry
             kept, policy, wider = await self._store.write(partial(self._load, sandbox))
             key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
             outlet = Outlet(
@@ -261,7 +285,7 @@ class Outlets:
                 authority=Authority(KeptAuthority(kept.certificate, key)),
             )
             entry = self._open[sandbox.id] = _Open(outlet, kept, sandbox)
-        return entry
+            return entry
 
     def _load(self, sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]]:
         kept = records.load_outlet(conn, sandbox.id)
@@ -287,12 +311,7 @@ class Outlets:
         return kept, policy.policy, records.wider_policies(conn, sandbox.account)
 
     def _first(self, sandbox: Sandbox) -> Policy:
-        profile = self._dependencies.profiles.find(sandbox.profile)
-        if profile is None:
-            return Policy()
-        return first_policy(
-            allows_all=profile.network_default is NetworkDefault.ALLOW, entries=profile.egress
-        )
+        return policy_of(sandbox.network, self._dependencies.profiles.find(sandbox.profile), self.packages)
 
     # ---- counting ----
 
@@ -346,7 +365,7 @@ def _counted(entry: _Open) -> KeptOutlet:
 
 async def _listen(guest: Guest, sandbox: Sandbox) -> Relay:
     if not isinstance(guest, Relays):
-        raise NotAvailable(what="trust level semi", why=f"{sandbox.backend} cannot relay; use zero")
+        raise NotAvailable(what="a filtered network", why=f"{sandbox.backend} cannot relay; use network none")
     return await guest.listen(PROXY_PORT)
 
 

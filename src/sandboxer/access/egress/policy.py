@@ -6,20 +6,180 @@ exactly, or by `*`. If the rules of a host look at methods or paths, its TLS is 
 is decided again.
 
 `Denials` keep what a sandbox was recently refused: the list is bounded, and repetitions are one entry.
+
+Which hosts serve packages, and what a sandbox's network is, said by intent: `none`, `packages`, `open`, or
+`allow:` and hosts. Decisions only.
+
+An operator adds hosts to the table, and mirrors: variables such as PIP_INDEX_URL, which tools inside read.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandboxer.access.egress.names import BadName, host_of, is_address, is_plain, readings
-from sandboxer.access.egress.rules import WEB_PORTS, Action, Injection, Limits, Policy, Rule
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.access.egress.rules import (
+    WEB_PORTS,
+    Action,
+    BadName,
+    Injection,
+    Limits,
+    Policy,
+    Rule,
+    check_policy,
+    host_of,
+    is_address,
+    is_plain,
+    parse_entry,
+    readings,
+)
+from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.kernel.values import brief_value_class, value_class
+from sandboxer.sandboxes.profiles import NetworkDefault, Profile
+
+# By the tool that asks them.
+REGISTRIES: Mapping[str, tuple[str, ...]] = {
+    "pip": ("pypi.org", "files.pythonhosted.org"),
+    "npm": ("*.npmjs.org", "registry.yarnpkg.com"),
+    "apt": (
+        "deb.debian.org",
+        "security.debian.org",
+        "archive.ubuntu.com",
+        "*.archive.ubuntu.com",
+        "security.ubuntu.com",
+        "ports.ubuntu.com",
+    ),
+    "cargo": ("crates.io", "*.crates.io"),
+    "go": ("proxy.golang.org", "sum.golang.org"),
+    "maven": ("repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org"),
+    "gem": ("rubygems.org", "*.rubygems.org"),
+    "composer": ("packagist.org", "repo.packagist.org"),
+    "nuget": ("api.nuget.org",),
+    "apk": ("dl-cdn.alpinelinux.org",),
+    "conda": ("conda.anaconda.org", "repo.anaconda.com"),
+    "R": ("cloud.r-project.org",),
+}
+MAX_HOSTS = 64
+HOW = "Write none, packages, open, or allow: and hosts, as in allow:example.com,*.example.org:8443."
+# Names that never lead anywhere public.
+_NEAR = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".localdomain")
+
+
+@dataclass(frozen=True)
+class Packages:
+    # Hosts as a profile writes them, and variables with the addresses of mirrors.
+    hosts: tuple[str, ...] = ()
+    mirrors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """Returns an allow for every host that serves packages here. Raises InvalidRequest."""
+        table = [(host, tool) for tool, hosts in REGISTRIES.items() for host in hosts]
+        table += [(host, "operator") for host in self.hosts]
+        table += [(host, name) for name, value in self.mirrors.items() for host in hosts_of(value)]
+        return tuple(
+            replace(parse_entry(host, "package_hosts"), note=f"packages: {tool}") for host, tool in table
+        )
+
+    def has(self, host: str, port: int) -> bool:
+        """Says whether packages are served there."""
+        return any(rule.is_about(port) for rule in self._found.about(host))
+
+    @cached_property
+    def _found(self) -> Rules:
+        return Rules(Policy(rules=self.rules))
+
+
+def hosts_of(mirror: str) -> list[str]:
+    """Returns the hosts that a mirror's variable names, which may list several addresses.
+
+    Raises InvalidRequest for one with a password: everything inside a sandbox can read it.
+    """
+    found = []
+    for text in mirror.replace("|", ",").split(","):
+        parts = urlsplit(text.strip())
+        if parts.scheme not in ("https", "http") or not parts.hostname:
+            continue
+        if "@" in parts.netloc:
+            raise InvalidRequest(
+                field="package_mirrors",
+                why=f"the address at {parts.hostname} has a password in it, which every sandbox could read",
+            )
+        found.append(parts.hostname if parts.port in (None, 443, 80) else f"{parts.hostname}:{parts.port}")
+    return found
+
+
+def policy_of(network: str | None, profile: Profile | None, packages: Packages) -> Policy:
+    """Returns the rules that a new sandbox begins with: those of its network, or else of its profile.
+
+    Raises InvalidRequest that names the host and why it is none.
+    """
+    if network is None:
+        return Policy() if profile is None else _of_profile(profile, packages)
+    if network == "packages":
+        return Policy(rules=packages.rules)
+    if network == "open":
+        return Policy(default=Action.ALLOW)
+    if not network.startswith("allow:"):
+        raise InvalidRequest(field="network", why=f"{network!r} is no network", hint=HOW)
+    entries = network.removeprefix("allow:").split(",")
+    if len(entries) > MAX_HOSTS:
+        raise InvalidRequest(field="network", why=f"it names more than {MAX_HOSTS} hosts", hint=HOW)
+    return check_policy(Policy(rules=tuple(dict.fromkeys(_entry(entry.strip()) for entry in entries))))
+
+
+def refuse_denied(policy: Policy, wider: Sequence[Policy]) -> None:
+    """Raises Forbidden if the account's rules deny what is asked for by name; `open` never does."""
+    rules = Rules(policy, *wider)
+    for one in policy.rules:
+        host = one.host.replace("*.", "any-name-below.", 1)
+        for port in one.ports:
+            verdict = decide(rules, Ask(host, port, is_tls=port == 443))
+            if isinstance(verdict, Deny) and verdict.rule is not None:
+                raise Forbidden(
+                    why=f"the account's rules deny {one.host} (`{verdict.rule.words()}`)",
+                    reason="denied_by_rule",
+                    hint="Take that rule of the account away, or ask for a network without this host.",
+                )
+
+
+def _of_profile(profile: Profile, packages: Packages) -> Policy:
+    own = tuple(parse_entry(entry, "network.egress") for entry in profile.egress)
+    if profile.network_default is NetworkDefault.PACKAGES:
+        own = (*packages.rules, *own)
+    is_open = profile.network_default is NetworkDefault.ALLOW
+    return Policy(default=Action.ALLOW if is_open else Action.DENY, rules=own)
+
+
+def _entry(text: str) -> Rule:
+    try:
+        rule = parse_entry(text, "network")
+    except InvalidRequest as error:
+        raise InvalidRequest(**{**error.facts, "hint": HOW}) from None
+    if why := _why_not(rule.host):
+        raise InvalidRequest(field="network", why=f"{text!r} {why}", hint=HOW)
+    return rule
+
+
+def _why_not(host: str) -> str | None:
+    """Says why nobody could mean this host, or reach it; the proxy refuses its address in any case."""
+    if host == "*":
+        return "is every host: say open"
+    name = host.removeprefix("*.")
+    if is_address(host):
+        return None if permitted(ipaddress.ip_address(host), allow_private=False) else "is no public address"
+    if "." not in name:
+        return "would be a whole top-level domain" if host != name else "is no public name: it has no dot"
+    return "never leads to a public address" if f".{name}".endswith(_NEAR) else None
+
 
 # Methods whose answer echoes the request.
 _ECHOES = frozenset({"TRACE", "TRACK"})
@@ -27,7 +187,7 @@ KEPT = 200
 _CUT = 300
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Ask:
     """What is to be reached. Without a method only host and port are known (TLS that nobody opened)."""
 
@@ -46,14 +206,14 @@ class Ask:
         return f"{scheme}://{where}{self.path or '/'}"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Allow:
     rule: Rule | None
     # Whether its TLS is opened, because a rule looks inside or a secret is inserted.
     is_opened: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Deny:
     # The reason in one word, for programs.
     reason: str
@@ -61,13 +221,13 @@ class Deny:
     rule: Rule | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Explained:
     ask: Ask
     verdict: Allow | Deny
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Denial:
     first_at: datetime
     last_at: datetime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,34 @@ from sqlalchemy import (
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.kernel.errors import Conflict
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.kernel.values import value_class
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, required
+from sandboxer.store.rows import from_row
+
+
+@value_class
+class KeptPolicy:
+    # The id of a sandbox, or of an account for rules of all its sandboxes.
+    subject: str
+    account: str
+    policy: Policy
+    version: int
+    changed_at: datetime
+
+
+@value_class
+class KeptOutlet:
+    sandbox_id: str
+    account: str
+    certificate: bytes
+    sealed_key: bytes
+    # Bytes sent and received; how many of the sent ones are paid for, and in how many charges.
+    sent: int = 0
+    received: int = 0
+    charged: int = 0
+    charges: int = 0
+    denials: tuple[Mapping[str, Any], ...] = ()
+
 
 policies = Table(
     "egress_policies",
@@ -41,37 +68,12 @@ outlets = Table(
     metadata,
     Column("sandbox_id", Text, primary_key=True),
     Column("account", Text, nullable=False),
-    Column("certificate", LargeBinary, nullable=False),
-    Column("sealed_key", LargeBinary, nullable=False),
+    *required(LargeBinary, "certificate", "sealed_key"),
     # Bytes sent and received; how many of the sent ones are paid for, and in how many charges.
-    Column("sent", BigInteger, nullable=False),
-    Column("received", BigInteger, nullable=False),
-    Column("charged", BigInteger, nullable=False),
+    *required(BigInteger, "sent", "received", "charged"),
     Column("charges", Integer, nullable=False),
     Column("denials", JsonValue, nullable=False),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPolicy:
-    subject: str
-    account: str
-    policy: Policy
-    version: int
-    changed_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptOutlet:
-    sandbox_id: str
-    account: str
-    certificate: bytes
-    sealed_key: bytes
-    sent: int = 0
-    received: int = 0
-    charged: int = 0
-    charges: int = 0
-    denials: tuple[Mapping[str, Any], ...] = ()
 
 
 def load_policy(conn: Connection, subject: str) -> KeptPolicy | None:
@@ -114,7 +116,7 @@ def save_policy(conn: Connection, kept: KeptPolicy) -> None:
 
 def load_outlet(conn: Connection, sandbox_id: str) -> KeptOutlet | None:
     row = conn.execute(select(outlets).where(outlets.c.sandbox_id == sandbox_id)).one_or_none()
-    return None if row is None else KeptOutlet(**{**row._asdict(), "denials": tuple(row.denials)})
+    return None if row is None else from_row(KeptOutlet, row, denials=tuple(row.denials))
 
 
 def insert_outlet(conn: Connection, kept: KeptOutlet) -> None:

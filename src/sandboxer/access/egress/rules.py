@@ -1,16 +1,129 @@
 """An egress policy consists of rules, headers that carry secrets, and limits. It is checked before it is
-kept.
+kept. Also here: names of hosts as rules and requests may write them, and how servers may interpret a path.
+Decisions only.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+from functools import lru_cache
+from urllib.parse import unquote, unquote_to_bytes
 
-from sandboxer.access.egress.names import BadName, host_of
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
+
+MAX_NAME = 253
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+
+
+class BadName(Exception):
+    """Why it is not the name of a host."""
+
+
+def host_of(text: str) -> str:
+    """Returns the canonical name: lower case, no trailing dot. Raises BadName."""
+    name = text.lower().removesuffix(".")
+    if not name or len(name) > MAX_NAME:
+        raise BadName("it is empty or longer than 253 characters")
+    labels = name.split(".")
+    if any(_LABEL.fullmatch(label) is None for label in labels):
+        raise BadName("it is no domain name; write international names in punycode, addresses as plain IPv4")
+    if _NUMBER.fullmatch(labels[-1]) and not is_address(text):
+        raise BadName("it ends in a number without being an IPv4 address in its usual form")
+    return name
+
+
+@lru_cache(maxsize=4096)
+def is_address(name: str) -> bool:
+    try:
+        return str(ipaddress.IPv4Address(name)) == name
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=4096)
+def authority_of(text: str, *, default_port: int | None) -> tuple[str, int]:
+    """Returns host and port of `host:port`; without a port the default, if there is one. Raises BadName."""
+    host, colon, digits = text.rpartition(":")
+    if not colon:
+        host, digits = text, "" if default_port is None else str(default_port)
+    if _PORT.fullmatch(digits) is None or int(digits) > 65535:
+        raise BadName("its port is missing or is none")
+    return host_of(host), int(digits)
+
+
+# Characters that every server reads alike: letters, digits and marks without special meaning.
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,=:@;]|%[0-9A-Fa-f]{2})*")
+# Escapes that some servers decode before they split: dots, slashes, parameters, queries, escapes themselves.
+_MEANS_SOMETHING = frozenset(b"./\\%;?#")
+_ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
+# `%u002e` of old servers, escapes cut short, and control characters that end or split a path.
+_UNREADABLE = re.compile(r"%(?![0-9A-Fa-f]{2})|[\x00-\x1f\x7f]")
+
+
+def is_plain(path: str) -> bool:
+    """Tells whether all servers read the path as it is written."""
+    return path.startswith("/") and "//" not in path and all(map(_is_plain, path.split("/")))
+
+
+def _is_plain(segment: str) -> bool:
+    if _SEGMENT.fullmatch(segment) is None:
+        return False
+    codes = [int(code, 16) for code in _ESCAPED.findall(segment)]
+    if any(code in _MEANS_SOMETHING or code < 0x20 or code == 0x7F for code in codes):
+        return False
+    try:
+        # Overlong forms of a dot or a slash are not UTF-8.
+        decoded = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        return False
+    name = decoded.partition(";")[0]
+    # `. .`, or `..` followed by spaces, mean dots to servers on some systems.
+    return not name or name.strip(" .") != ""
+
+
+def readings(path: str) -> tuple[str, ...]:
+    """Returns how servers may read a path, in lower case; empty if they may read anything into it."""
+    for _ in range(3):
+        if _UNREADABLE.search(path):
+            return ()
+        try:
+            path = unquote(path, errors="strict")
+        except UnicodeDecodeError:
+            return ()
+    if "%" in path or _UNREADABLE.search(path):
+        return ()
+    parts = [part for part in path.replace("\\", "/").lower().split("/") if part]
+    if any(part.strip(" .") == "" and part not in (".", "..") for part in _names(parts)):
+        return ()
+    return _joined(_names(parts)), _joined(parts), _joined(_folded(_names(parts)))
+
+
+def _names(parts: list[str]) -> list[str]:
+    """Returns the parts without parameters: `..;x` is `..` to servers that know parameters, and a name to
+    others.
+    """
+    return [part.partition(";")[0] for part in parts]
+
+
+def _folded(parts: list[str]) -> list[str]:
+    kept: list[str] = []
+    for part in parts:
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    return kept
+
+
+def _joined(parts: list[str]) -> str:
+    return "/" + "/".join(parts)
+
 
 MAX_RULES = 10_000
 MAX_FOR_ONE_HOST = 100
@@ -43,7 +156,7 @@ class Action(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Rule:
     action: Action
     # `example.com`, `*.example.com` (below it, not itself), or `*`.
@@ -76,7 +189,7 @@ class Rule:
         return what + (f" {self.path}" if self.path is not None else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Injection:
     """A header that is put into requests to a host outside the sandbox, with the value of a secret."""
 
@@ -88,7 +201,7 @@ class Injection:
     form: str = "{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Limits:
     # Bytes in both directions over its whole life; None: unlimited.
     max_bytes: int | None = None
@@ -96,10 +209,7 @@ class Limits:
     connections: int = 64
 
 
-NO_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Policy:
     # What happens if no rule matches.
     default: Action = Action.DENY
@@ -144,14 +254,6 @@ def parse_entry(text: str, field: str = "egress") -> Rule:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidRequest(field=field, why=f"{text!r} has no port after its colon")
     return Rule(action=Action.ALLOW, host=pattern_of(host, field), ports=(int(port),))
-
-
-def first_policy(*, allows_all: bool, entries: Sequence[str]) -> Policy:
-    """Returns the policy that a profile gives a new sandbox."""
-    return Policy(
-        default=Action.ALLOW if allows_all else Action.DENY,
-        rules=tuple(parse_entry(entry, "network.egress") for entry in entries),
-    )
 
 
 def _rule(rule: Rule, field: str) -> Rule:

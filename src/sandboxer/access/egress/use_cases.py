@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from sandboxer.access.egress import records
 from sandboxer.access.egress.outlet import Secrets
 from sandboxer.access.egress.outlets import EgressCharges, Outlets
-from sandboxer.access.egress.policy import Denial, Deny, Explained, Rules, ask_of, decide, from_json
+from sandboxer.access.egress.policy import Denial, Deny, Explained, Packages, Rules, ask_of, decide, from_json
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy, Rule, check_policy
 from sandboxer.backends.contract import Trust
@@ -28,14 +28,15 @@ from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.money.pricing import Pricing
 from sandboxer.observe import events
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Shown:
     policy: KeptPolicy
     traffic: KeptOutlet
@@ -47,7 +48,7 @@ class Shown:
 Decide = Callable[[tuple[Rule, ...]], tuple[Rule, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AccountShown:
     rules: tuple[Rule, ...] = ()
     # 0 if there never were any.
@@ -57,18 +58,17 @@ class AccountShown:
 
 
 class Egress:
-    def __init__(self, sandboxes: SandboxUseCases, store: Store, outlets: Outlets) -> None:
+    def __init__(self, sandboxes: SandboxDependencies, store: Store, outlets: Outlets) -> None:
         self._sandboxes = sandboxes
         self._store = store
         self.outlets = outlets
-        self.account = AccountRules(store, sandboxes.dependencies.clock, outlets)
+        self.account = AccountRules(store, sandboxes.clock, outlets)
 
     async def show(self, sandbox_id: str, caller: Caller) -> Shown:
         """Returns the rules and the traffic. Raises NotFound, and Conflict for a sandbox of trust level
         `zero`.
         """
-        sandbox = await self._semi(sandbox_id, caller)
-        return await self._shown(sandbox)
+        return await self._shown(await self._semi(sandbox_id, caller))
 
     async def change(
         self,
@@ -82,7 +82,7 @@ class Egress:
         Conflict, InvalidRequest.
         """
         sandbox = await self._semi(sandbox_id, caller)
-        now = self._sandboxes.dependencies.clock.now()
+        now = self._sandboxes.clock.now()
 
         await self._store.write(lambda conn: self._write(conn, sandbox, caller, decide_policy, version, now))
         ended = await self.outlets.renew(sandbox.account, sandbox.id)
@@ -102,16 +102,16 @@ class Egress:
 
     async def denials(self, sandbox_id: str, caller: Caller) -> list[Denial]:
         """Returns what was refused, latest first; also for a sandbox that is gone."""
-        await self._sandboxes.get(sandbox_id, caller)
+        await self._sandboxes.visible(sandbox_id, caller)
         kept = await self.outlets.kept(sandbox_id)
         return [] if kept is None else from_json(kept.denials).latest()
 
     async def _semi(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        sandbox = await self._sandboxes.get(sandbox_id, caller)
+        sandbox = await self._sandboxes.visible(sandbox_id, caller)
         if sandbox.trust is not Trust.SEMI:
             raise Conflict(
-                why="the sandbox has trust level zero: there is no way out of it, and no rules for one",
-                hint="Create one with trust `semi`; the trust level of a sandbox never changes.",
+                why="the sandbox has no network, so there are no rules for one",
+                hint="Create one with network `packages`, `open` or `allow:HOST`; this one never gets any.",
             )
         return sandbox
 
@@ -135,20 +135,8 @@ class Egress:
         standing = records.load_policy(conn, sandbox.id)
         if standing is None:
             raise Conflict(why="the sandbox has no way out yet, or none any more")
-        if version is not None and version != standing.version:
-            raise Conflict(why=f"the rules are at version {standing.version} by now, not {version}")
-        policy = check_policy(decide_policy(standing.policy))
-        changed = replace(standing, policy=policy, version=standing.version + 1, changed_at=now)
-        records.save_policy(conn, changed)
-        events.record(
-            conn,
-            subject=sandbox.id,
-            kind="sandbox.egress_changed",
-            actor=caller.public_key,
-            reason="egress_changed",
-            at=now,
-            data={"version": changed.version, "rules": len(policy.rules), "default": policy.default.value},
-        )
+        changed = _save(conn, standing, decide_policy, version, now, what="the rules")
+        _tell(conn, changed, kind="sandbox.egress_changed", caller=caller)
 
 
 class AccountRules:
@@ -174,44 +162,85 @@ class AccountRules:
         """Changes the rules, with effect at once; with `version` only if that is the present one. Raises
         InvalidRequest, Conflict.
         """
-        now = self._clock.now()
-        changed = await self._store.write(
-            lambda conn: _save(conn, caller.account, decide_rules, version, now)
-        )
+        account, now = caller.account, self._clock.now()
+        none = KeptPolicy(subject=account, account=account, policy=Policy(), version=0, changed_at=now)
+
+        def write(conn: Connection) -> KeptPolicy:
+            standing = records.load_policy(conn, account) or none
+            changed = _save(
+                conn,
+                standing,
+                lambda policy: Policy(rules=decide_rules(policy.rules)),
+                version,
+                now,
+                what="the account's rules",
+            )
+            _tell(conn, changed, kind="account.egress_changed", caller=caller)
+            return changed
+
+        changed = await self._store.write(write)
         ended = await self._outlets.renew(caller.account)
         return AccountShown(rules=changed.policy.rules, version=changed.version, ended=ended)
 
 
 def _save(
-    conn: Connection, account: str, decide_rules: Decide, version: int | None, now: datetime
+    conn: Connection,
+    standing: KeptPolicy,
+    decide_policy: Callable[[Policy], Policy],
+    version: int | None,
+    now: datetime,
+    *,
+    what: str,
 ) -> KeptPolicy:
-    standing = records.load_policy(conn, account)
-    number, rules = (0, ()) if standing is None else (standing.version, standing.policy.rules)
-    if version is not None and version != number:
-        raise Conflict(why=f"the account's rules are at version {number} by now, not {version}")
-    policy = check_policy(Policy(rules=decide_rules(rules)))
-    changed = KeptPolicy(subject=account, account=account, policy=policy, version=number + 1, changed_at=now)
+    """Saves the next version of a policy. Raises Conflict unless `version` is the present one or None."""
+    if version is not None and version != standing.version:
+        raise Conflict(why=f"{what} are at version {standing.version} by now, not {version}")
+    policy = check_policy(decide_policy(standing.policy))
+    changed = replace(standing, policy=policy, version=standing.version + 1, changed_at=now)
     records.save_policy(conn, changed)
     return changed
 
 
+def _tell(conn: Connection, changed: KeptPolicy, *, kind: str, caller: Caller) -> None:
+    policy = changed.policy
+    events.record(
+        conn,
+        subject=changed.subject,
+        kind=kind,
+        actor=caller.public_key,
+        reason="egress_changed",
+        at=changed.changed_at,
+        data={"version": changed.version, "rules": len(policy.rules), "default": policy.default.value},
+    )
+
+
 @asynccontextmanager
 async def open_egress(
-    sandboxes: SandboxUseCases,
+    sandboxes: SandboxDependencies,
     store: Store,
     seal: Seal,
     *,
     secrets: Secrets,
     pricing: Pricing | None,
     never: Sequence[Network] = (),
+    packages: Packages | None = None,
 ) -> AsyncIterator[Egress]:
     """Opens the package. `pricing` None means that nobody pays here. `never` are networks that nobody may
-    reach.
+    reach, `packages` the operator's additions to the hosts that serve packages.
     """
-    dependencies = sandboxes.dependencies
+    dependencies = sandboxes
     charges = None if pricing is None else EgressCharges(pricing)
     async with own_tasks() as relays:
-        outlets = Outlets(dependencies, store, seal, relays, secrets=secrets, charges=charges, never=never)
+        outlets = Outlets(
+            dependencies,
+            store,
+            seal,
+            relays,
+            secrets=secrets,
+            charges=charges,
+            never=never,
+            packages=packages,
+        )
         dependencies.start_hooks.append(outlets)
         try:
             await outlets.reopen()

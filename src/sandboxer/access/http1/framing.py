@@ -133,23 +133,12 @@ def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-class Rechunked:
+class Rechunked(Chunks):
     """A chunked body that is passed on in chunks of our own."""
 
-    __slots__ = ("_chunks",)
-
-    def __init__(self) -> None:
-        self._chunks = Chunks()
-
-    @property
-    def is_over(self) -> bool:
-        return self._chunks.is_over
-
-    @property
-    def rest(self) -> bytes:
-        return self._chunks.rest
+    __slots__ = ()
 
     def feed(self, data: bytes) -> bytes:
-        payload = self._chunks.feed(data)
+        payload = super().feed(data)
         framed = chunk(payload) if payload else b""
-        return framed + LAST_CHUNK if self._chunks.is_over else framed
+        return framed + LAST_CHUNK if self.is_over else framed

@@ -80,21 +80,28 @@ class BadHead(Exception):
         self.why = why
 
 
-@dataclass(slots=True)
-class RequestHead:
+@dataclass(slots=True, kw_only=True)
+class Head:
+    """What is read of every head, of a request or an answer."""
+
+    # Whole lines that are passed on unchanged.
+    lines: list[bytes]
+    # Bytes of body; None if it is chunked, or if the body of an answer lasts to the end of the connection.
+    length: int | None
+    # The connection may carry another request after this one.
+    keeps_alive: bool
+    is_websocket: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestHead(Head):
     method: bytes
     target: bytes
     is_1_1: bool
     # The host as sent, with its port.
     host: bytes
-    # Whole lines that are passed on unchanged.
-    lines: list[bytes]
     # The values of the other headers, by lower-case name.
     judged: dict[bytes, list[bytes]]
-    # Bytes of body; None if it is chunked.
-    length: int | None
-    keeps_alive: bool
-    is_websocket: bool
     expects_continue: bool
 
     @property
@@ -105,35 +112,23 @@ class RequestHead:
         return self.judged.get(name, _NO_VALUES)
 
 
-@dataclass(slots=True)
-class AnswerHead:
+@dataclass(slots=True, kw_only=True)
+class AnswerHead(Head):
     status: int
     # The status with its reason phrase.
     line: bytes
-    lines: list[bytes]
-    # Bytes of body; None if it is chunked or lasts to the end of the connection.
-    length: int | None
     is_chunked: bool
-    keeps_alive: bool
-    is_websocket: bool
 
 
-@dataclass(slots=True)
-class ForwardHead:
+@dataclass(slots=True, kw_only=True)
+class ForwardHead(Head):
     method: str
     # `host` or `host:port` as sent; empty for a path inside opened TLS.
     authority: str
     # A path with its query; empty for CONNECT.
     path: str
-    # Whole lines that go on as they came.
-    lines: list[bytes]
-    # Bytes of body; None: in chunks.
-    length: int | None
     expects_continue: bool
     is_1_1: bool
-    # The connection may carry another request after this one.
-    keeps_alive: bool
-    is_websocket: bool
 
     @property
     def is_connect(self) -> bool:
@@ -147,13 +142,7 @@ def judge_request(head: bytes, *, most_target: int) -> int | None:
     It is as strict as `read_request` and cheaper, since it takes nothing apart. Raises BadHead. HTTP/1.0 may
     come without a Host header, which it does not know, and health checks still use it.
     """
-    end = head.find(b"\r\n")
-    match = REQUEST_LINE.fullmatch(head, 0, end)
-    if match is None:
-        raise BadHead("the request line is not one of HTTP/1.1")
-    method, target, minor = match.groups()
-    if len(target) > most_target:
-        raise BadHead("the URL is too long", 414)
+    end, method, target, is_1_1 = _request_line(head, most_target)
     if head.count(b"\r\n") - 2 > MAX_HEADERS:
         raise BadHead("it has too many headers", 431)
     if _HEADERS.fullmatch(head, end + 2, len(head) - 2) is None:
@@ -168,7 +157,6 @@ def judge_request(head: bytes, *, most_target: int) -> int | None:
             at = head.find(b"\r", begin)
             judged.setdefault(name, []).append(head[begin:at].strip(b" \t"))
             at = low.find(mark, at)
-    is_1_1 = minor == b"1"
     host = b"" if not is_1_1 and b"host" not in judged else _host(judged)
     length = request_length(judged, is_1_1)
     if target[:1] != b"/":
@@ -181,15 +169,8 @@ def judge_request(head: bytes, *, most_target: int) -> int | None:
 
 def read_request(head: bytes) -> RequestHead:
     """Reads a request; `head` ends with its empty line. Raises BadHead."""
-    end = head.find(b"\r\n")
-    match = REQUEST_LINE.fullmatch(head, 0, end)
-    if match is None:
-        raise BadHead("the request line is not one of HTTP/1.1")
-    method, target, minor = match.groups()
-    if len(target) > MAX_TARGET:
-        raise BadHead("the URL is too long", 414)
+    end, method, target, is_1_1 = _request_line(head, MAX_TARGET)
     lines, judged = split_headers(head[end + 2 : -2], _OF_REQUESTS)
-    is_1_1 = minor == b"1"
     tokens = connection_words(judged, lines)
     host = _host(judged)
     length = request_length(judged, is_1_1)
@@ -221,21 +202,28 @@ def read_answer(head: bytes) -> AnswerHead:
     minor, code, phrase = match.groups()
     lines, judged = split_headers(head[end + 2 : -2], _OF_ANSWERS)
     tokens = connection_words(judged, lines)
-    encodings, lengths = judged.get(b"transfer-encoding"), judged.get(b"content-length")
-    if encodings is not None:
-        if lengths is not None:
-            raise BadHead("it has both a Content-Length and a Transfer-Encoding")
-        if len(encodings) != 1 or encodings[0].lower() != b"chunked" or minor == b"0":
-            raise BadHead("its Transfer-Encoding is not `chunked`")
+    is_chunked, lengths = _is_chunked(judged, minor == b"1"), judged.get(b"content-length")
     return AnswerHead(
         status=int(code),
         line=b"HTTP/1.1 " + code + b" " + (phrase or b"") + b"\r\n",
         lines=lines,
         length=None if lengths is None else _length(lengths),
-        is_chunked=encodings is not None,
+        is_chunked=is_chunked,
         keeps_alive=minor == b"1" and b"close" not in tokens,
         is_websocket=b"upgrade" in tokens and asks_websocket(judged),
     )
+
+
+def _request_line(head: bytes, most_target: int) -> tuple[int, bytes, bytes, bool]:
+    """Returns where the line ends, its method and target, and whether it is of HTTP/1.1."""
+    end = head.find(b"\r\n")
+    match = REQUEST_LINE.fullmatch(head, 0, end)
+    if match is None:
+        raise BadHead("the request line is not one of HTTP/1.1")
+    method, target, minor = match.groups()
+    if len(target) > most_target:
+        raise BadHead("the URL is too long", 414)
+    return end, method, target, minor == b"1"
 
 
 def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes], dict[bytes, list[bytes]]]:
@@ -283,14 +271,22 @@ def _host(judged: dict[bytes, list[bytes]]) -> bytes:
 
 
 def request_length(judged: dict[bytes, list[bytes]], is_1_1: bool) -> int | None:
-    encodings, lengths = judged.get(b"transfer-encoding"), judged.get(b"content-length")
+    """Returns how long a request's body is; None if it is chunked."""
+    if _is_chunked(judged, is_1_1):
+        return None
+    lengths = judged.get(b"content-length")
+    return 0 if lengths is None else _length(lengths)
+
+
+def _is_chunked(judged: dict[bytes, list[bytes]], is_1_1: bool) -> bool:
+    encodings = judged.get(b"transfer-encoding")
     if encodings is None:
-        return 0 if lengths is None else _length(lengths)
-    if lengths is not None:
+        return False
+    if b"content-length" in judged:
         raise BadHead("it has both a Content-Length and a Transfer-Encoding")
     if len(encodings) != 1 or encodings[0].lower() != b"chunked" or not is_1_1:
         raise BadHead("its Transfer-Encoding is not `chunked`")
-    return None
+    return True
 
 
 def _length(lengths: list[bytes]) -> int:
@@ -327,16 +323,9 @@ def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
     """Reads a request to a forward proxy; `head` ends with its empty line. `is_opened` means that it came out
     of TLS and asks for a path. Raises BadHead.
     """
-    end = head.find(b"\r\n")
-    match = REQUEST_LINE.fullmatch(head, 0, end)
-    if match is None:
-        raise BadHead("the request line is not one of HTTP/1.1")
-    method, target, minor = match.groups()
-    if len(target) > MAX_TARGET:
-        raise BadHead("the URL is too long", 414)
+    end, method, target, is_1_1 = _request_line(head, MAX_TARGET)
     lines, judged = split_headers(head[end + 2 : -2], _SPECIAL)
     tokens = connection_words(judged, lines)
-    is_1_1 = minor == b"1"
     hosts = judged.get(b"host", [])
     if len(hosts) > 1 or (not hosts and is_1_1 and method != b"CONNECT"):
         raise BadHead("it needs exactly one Host header")

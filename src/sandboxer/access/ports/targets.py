@@ -6,32 +6,49 @@ asks for them here.
 
 The `Waker` wakes a sleeping sandbox when a request comes, once for however many requests, if the target
 allows it.
+
+Passages carry the traffic of each sandbox's ports: open requests count as work, bytes are counted, and
+connections are dialled. Requests come and go a thousand times a second. The sandbox counts as working from
+the first of them until none came for a moment, so that neither its record nor its idle time flickers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+from sandboxer.backends.guest import Connection
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import NotFound, SandboxerError, Unavailable
-from sandboxer.sandboxes.charges.charging import is_frozen
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.kernel.errors import (
+    BackendLost,
+    GuestRefused,
+    IllegalTransition,
+    NotFound,
+    SandboxerError,
+    Unavailable,
+)
+from sandboxer.kernel.values import brief_value_class
+from sandboxer.sandboxes.activity import Activity
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.lifecycle import FINAL, State
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases import pause
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 
 # Requests that come right after a failed wake get the same error without another try.
 FAILED_FOR_S = 1.0
 _MOST_FAILED = 1000
 _AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
-_GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
+GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Target:
     """One port of one sandbox, and how a request for it is treated."""
 
@@ -83,34 +100,8 @@ class Targets(Protocol):
 MayWake = Callable[[], None]
 
 
-class NoTargets:
-    """The targets of a platform where nobody gives names to ports."""
-
-    async def by_domain(self, host: str) -> Target | None:
-        del host
-        return None
-
-    async def by_service(self, service_id: str) -> Target | None:
-        del service_id
-        return None
-
-    def present_port(self, sandbox_id: str, port: int) -> int:
-        del sandbox_id
-        return port
-
-    def proof_of(self, host: str) -> str | None:
-        del host
-        return None
-
-    async def woken(self, target: Target) -> None:
-        del target
-
-    def touched(self, sandbox_id: str) -> None:
-        del sandbox_id
-
-
 class Waker:
-    def __init__(self, sandboxes: SandboxUseCases, targets: Callable[[], Targets]) -> None:
+    def __init__(self, sandboxes: SandboxDependencies, targets: Callable[[], Targets]) -> None:
         self._sandboxes = sandboxes
         self._targets = targets
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -155,13 +146,13 @@ class Waker:
         if not target.wakes:
             raise _asleep(sandbox, "and this address does not wake it")
         if sandbox.state is State.FROZEN:
-            await self._sandboxes.thaw(sandbox.id, caller)
+            await pause.thaw(self._sandboxes, sandbox.id, caller)
         else:
-            await self._sandboxes.resume(sandbox.id, caller)
+            await pause.resume(self._sandboxes, sandbox.id, caller)
 
     async def _find(self, target: Target) -> Sandbox:
-        sandbox = await self._sandboxes.dependencies.repository.find(target.sandbox_id)
-        if sandbox is None or sandbox.state in _GONE or sandbox.account != target.account:
+        sandbox = await self._sandboxes.repository.find(target.sandbox_id)
+        if sandbox is None or sandbox.state in GONE or sandbox.account != target.account:
             raise NotFound(what="sandbox", id=target.sandbox_id)
         return sandbox
 
@@ -177,3 +168,157 @@ def _asleep(sandbox: Sandbox, why: str) -> Unavailable:
         state=sandbox.state.value,
         hint="Its owner can thaw, resume or pay for it; then the same address works again.",
     )
+
+
+# For how long a sandbox counts as working after its last request.
+LINGER_S = 1.0
+# How often a port is tried on which nothing listens yet.
+# How long a request that woke a sandbox waits there for something that listens.
+AFTER_WAKING_S = 10.0
+TRY_EVERY_S = 0.05
+
+
+Again = Callable[[], Awaitable[Target | None]]
+
+
+@brief_value_class
+class Traffic:
+    """Bytes since this server started, into the sandbox and out of it, including heads."""
+
+    ingress: int
+    egress: int
+    requests: int
+
+
+class Passage:
+    """The present traffic of one sandbox's ports."""
+
+    __slots__ = (
+        "_activity",
+        "_is_stirred",
+        "_timer",
+        "_working",
+        "egress",
+        "in_flight",
+        "ingress",
+        "requests",
+        "sandbox_id",
+    )
+
+    def __init__(self, sandbox_id: str, activity: Activity) -> None:
+        self.sandbox_id = sandbox_id
+        self._activity = activity
+        self._working: AbstractContextManager[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stirred = False
+        self.in_flight = self.ingress = self.egress = self.requests = 0
+
+    def enter(self) -> None:
+        """Counts the beginning of a request."""
+        self.in_flight += 1
+        self.requests += 1
+        self._is_stirred = True
+        if self._working is None:
+            self._working = self._activity.working(self.sandbox_id)
+            self._working.__enter__()
+
+    def leave(self) -> None:
+        self.in_flight -= 1
+        if not self.in_flight and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._is_stirred:
+            self._is_stirred = False
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._look)
+        elif not self.in_flight:
+            self.close()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._working is not None:
+            working, self._working = self._working, None
+            working.__exit__(None, None, None)
+
+
+class Passages:
+    def __init__(self, sandboxes: SandboxDependencies, waker: Waker) -> None:
+        self._sandboxes = sandboxes
+        self._waker = waker
+        self._passages: dict[str, Passage] = {}
+        self._leavers: list[Callable[[str], None]] = []
+        sandboxes.repository.on_change(self._changed)
+
+    def of(self, sandbox_id: str) -> Passage:
+        known = self._passages.get(sandbox_id)
+        if known is None:
+            known = self._passages[sandbox_id] = Passage(sandbox_id, self._sandboxes.activity)
+        return known
+
+    def traffic(self, sandbox_id: str) -> Traffic:
+        passage = self._passages.get(sandbox_id)
+        if passage is None:
+            return Traffic(0, 0, 0)
+        return Traffic(passage.ingress, passage.egress, passage.requests)
+
+    def on_leave(self, leaver: Callable[[str], None]) -> None:
+        """Registers a callback for the id of a sandbox that no longer answers, so that connections to it can
+        be dropped.
+        """
+        self._leavers.append(leaver)
+
+    async def dial(
+        self, target: Target, again: Again | None = None, may_wake: MayWake | None = None
+    ) -> tuple[Connection, Target]:
+        """Connects to the port. Wakes the sandbox if the target allows it, and keeps trying as long as the
+        target says.
+
+        `again` says where to connect if that changes meanwhile (a redeploy); the final target is returned
+        too. Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit, and
+        TooManyRequests if `may_wake` does.
+        """
+        loop = asyncio.get_running_loop()
+        deadline: float | None = None
+        while True:
+            was_woken = await self._waker.awake(target, may_wake)
+            if deadline is None or was_woken:
+                # Who was just woken has had no time to listen yet.
+                deadline = loop.time() + max(target.hold_s, AFTER_WAKING_S if was_woken else 0)
+            try:
+                return await self._connect(target), target
+            except (GuestRefused, IllegalTransition, BackendLost):
+                # It was put to sleep again meanwhile, or nothing listens yet.
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(TRY_EVERY_S)
+            renewed = await again() if again is not None else None
+            if renewed is not None and _is_like(renewed, target):
+                target = renewed
+
+    async def _connect(self, target: Target) -> Connection:
+        caller = Caller(public_key="system:proxy", account=target.account)
+        async with open_line(self._sandboxes, target.sandbox_id, caller, activity=ActivityKind.PORT) as guest:
+            return await guest.connect(target.port)
+
+    def close(self) -> None:
+        for passage in self._passages.values():
+            passage.close()
+
+    def _changed(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
+        del steps
+        if _is_awake(sandbox):
+            return
+        for leaver in self._leavers:
+            leaver(sandbox.id)
+        if sandbox.state in FINAL:
+            passage = self._passages.pop(sandbox.id, None)
+            if passage is not None:
+                passage.close()
+
+
+def _is_like(one: Target, other: Target) -> bool:
+    """Tells whether only the port differs: what was admitted to one sandbox is not admitted to another."""
+    return (one.sandbox_id, one.account, one.is_public) == (other.sandbox_id, other.account, other.is_public)

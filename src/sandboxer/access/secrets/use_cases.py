@@ -13,30 +13,38 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
-from sandboxer.access.secrets.injected import Injected, InjectedSecrets, place, unplace
-from sandboxer.access.secrets.vault import Vault, check_name, check_sum, check_value
+from sandboxer.access.secrets.vault import (
+    Injected,
+    InjectedSecrets,
+    Vault,
+    check_name,
+    check_sum,
+    check_value,
+    place,
+    unplace,
+)
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.sandboxes.charges.charging import is_frozen
-from sandboxer.sandboxes.dependencies import OpenGuest
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.store.engine import Store
 
 _TAKING = frozenset({*LIVE, State.STOPPED, State.REAPED})
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Injection:
     """What to inject and how: as variables, as files, or both."""
 
@@ -47,7 +55,7 @@ class Injection:
     as_files: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wiped:
     names: Sequence[str]
     # Processes that were started while it was injected and still run; they may have it in their environment.
@@ -56,7 +64,7 @@ class Wiped:
 
 class Secrets:
     def __init__(
-        self, sandboxes: SandboxUseCases, clock: Clock, vault: Vault, repository: InjectedSecrets
+        self, sandboxes: SandboxDependencies, clock: Clock, vault: Vault, repository: InjectedSecrets
     ) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
@@ -67,11 +75,11 @@ class Secrets:
         """Injects secrets and returns all that the sandbox has then. Raises NotFound, IllegalTransition,
         InvalidRequest, TooLarge, Conflict.
         """
-        await self._sandboxes.get(sandbox_id, caller)
+        await self._sandboxes.visible(sandbox_id, caller)
         values = await self._values(caller, wanted)
 
         async def act() -> Sequence[Injected]:
-            sandbox = await self._sandboxes.get(sandbox_id, caller)
+            sandbox = await self._sandboxes.visible(sandbox_id, caller)
             _check_state(sandbox, wanted)
             rows = self._repository.sealed(
                 sandbox_id,
@@ -86,18 +94,18 @@ class Secrets:
             await self._put(sandbox, rows, before, caller)
             return self._repository.of(sandbox_id)
 
-        return await self._sandboxes.dependencies.operations.perform(sandbox_id, "secrets", act)
+        return await self._sandboxes.operations.perform(sandbox_id, "secrets", act)
 
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Injected]:
-        await self._sandboxes.get(sandbox_id, caller)
+        await self._sandboxes.visible(sandbox_id, caller)
         return self._repository.of(sandbox_id)
 
     async def wipe(self, sandbox_id: str, caller: Caller, name: str | None = None) -> Wiped:
         """Wipes all secrets of a sandbox, or one. Raises NotFound for one it does not have."""
-        await self._sandboxes.get(sandbox_id, caller)
+        await self._sandboxes.visible(sandbox_id, caller)
 
         async def act() -> Wiped:
-            sandbox = await self._sandboxes.get(sandbox_id, caller)
+            sandbox = await self._sandboxes.visible(sandbox_id, caller)
             gone = [one for one in self._repository.of(sandbox_id) if name in (None, one.name)]
             if name is not None and not gone:
                 raise NotFound(what="secret in this sandbox", id=name)
@@ -108,12 +116,13 @@ class Secrets:
                 await self._repository.remove(sandbox_id, names, actor=caller.public_key, at=now)
             return Wiped(names=names, may_still_hold=held)
 
-        return await self._sandboxes.dependencies.operations.perform(sandbox_id, "secrets", act)
+        return await self._sandboxes.operations.perform(sandbox_id, "secrets", act)
 
     # -- what the package below asks (sandboxes/dependencies.py)
 
-    async def check(self, account: str, secret_refs: Sequence[str]) -> None:
-        await self.vault.demand(account, secret_refs)
+    async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
+        if secret_refs:
+            await self.vault.demand(requested.account, secret_refs)
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
         if not self._repository.holds(sandbox.id):
@@ -142,7 +151,7 @@ class Secrets:
         """Adds the secrets that the profile asks for, with the account's present values; only while the
         sandbox is being made.
         """
-        profile = self._sandboxes.dependencies.profiles.find(sandbox.profile)
+        profile = self._sandboxes.profiles.find(sandbox.profile)
         if sandbox.state is not State.PROVISIONING or profile is None or not profile.setup.secret_refs:
             return
         values = await self.vault.demand(sandbox.account, profile.setup.secret_refs)
@@ -177,7 +186,7 @@ class Secrets:
             return
         activity = ActivityKind.EXEC if files else ActivityKind.FILES
         try:
-            async with self._sandboxes.line(sandbox.id, caller, activity=activity) as guest:
+            async with open_line(self._sandboxes, sandbox.id, caller, activity=activity) as guest:
                 await unplace(guest, stale)
                 if files:
                     await place(guest, {row.name: self._repository.value(row) for row in files})
@@ -200,7 +209,7 @@ class Secrets:
     async def _wipe_inside(self, sandbox: Sandbox, gone: Sequence[Injected], caller: Caller) -> Sequence[str]:
         if sandbox.state not in LIVE or not gone:
             return []
-        async with self._sandboxes.line(sandbox.id, caller, activity=ActivityKind.FILES) as guest:
+        async with open_line(self._sandboxes, sandbox.id, caller, activity=ActivityKind.FILES) as guest:
             await unplace(guest, [one.name for one in gone if one.in_file])
             since = min((one.injected_at.timestamp() for one in gone if one.in_env), default=None)
             if since is None:
@@ -217,13 +226,13 @@ def _check_state(sandbox: Sandbox, wanted: Injection) -> None:
 
 @asynccontextmanager
 async def open_secrets(
-    sandboxes: SandboxUseCases, store: Store, clock: Clock, seal: Seal, *, is_charged: bool
+    sandboxes: SandboxDependencies, store: Store, clock: Clock, seal: Seal, *, is_charged: bool
 ) -> AsyncIterator[Secrets]:
     """Opens the package. This must happen before anything starts processes in sandboxes."""
     repository = InjectedSecrets(store, seal)
     await repository.load()
     secrets = Secrets(sandboxes, clock, Vault(store, clock, seal, is_charged=is_charged), repository)
-    sandboxes.dependencies.start_hooks.append(secrets)
+    sandboxes.start_hooks.append(secrets)
     ended: asyncio.Queue[str] = asyncio.Queue()
 
     def changed(sandbox: Sandbox, steps: Sequence[Step]) -> None:
@@ -231,13 +240,13 @@ async def open_secrets(
         if sandbox.state in FINAL and secrets.holds(sandbox.id):
             ended.put_nowait(sandbox.id)
 
-    sandboxes.dependencies.repository.on_change(changed)
+    sandboxes.repository.on_change(changed)
     async with own_tasks() as tasks:
         tasks.start(_drop_ended(secrets, ended), name="secrets of ended sandboxes")
         try:
             yield secrets
         finally:
-            sandboxes.dependencies.start_hooks.remove(secrets)
+            sandboxes.start_hooks.remove(secrets)
 
 
 async def _drop_ended(secrets: Secrets, ended: asyncio.Queue[str]) -> None:

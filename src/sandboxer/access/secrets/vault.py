@@ -1,14 +1,21 @@
-"""An account's named secrets: stored, listed by name, removed, and opened for whoever acts on its behalf.
+"""The stored secrets: those that an account has named, and the copies that were injected into sandboxes.
 
-Plain functions check names and sizes. Values are stored sealed.
+Plain functions check names and sizes. Values are stored sealed. Injected secrets are also kept sealed in
+memory, so that starting a command reads no database.
+
+Secrets as files are kept in the sandbox's memory (/dev/shm), never on its disk, which is kept and copied.
+/run is part of the disk, so /run/secrets is a link into memory; a snapshot contains only the link.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -26,13 +33,17 @@ from sqlalchemy import (
 )
 
 from sandboxer.accounts.storage import demand_funds_for_rows
+from sandboxer.backends.guest import Command, Exit, FileKind, Guest, whole
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, PathNotFound, TooLarge
+from sandboxer.kernel.values import value_class
 from sandboxer.observe.events import record
+from sandboxer.sandboxes.lifecycle import FINAL
+from sandboxer.sandboxes.records import rows
 from sandboxer.store.engine import Store
-from sandboxer.store.metadata import UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata, required
 
 # A name serves both as a variable and as a file name.
 NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -44,7 +55,7 @@ MAX_IN_SANDBOX_BYTES = 512 * 1024
 _NAME = re.compile(NAME)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SecretInfo:
     """All that is ever shown of a secret."""
 
@@ -61,22 +72,9 @@ secrets = Table(
     Column("name", Text, primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
     Column("size_bytes", Integer, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "created_at", "updated_at"),
 )
 _t = secrets.c
-# Copies, so that a file and the environment always agree; a rotated secret is injected again.
-sandbox_secrets = Table(
-    "sandbox_secrets",
-    metadata,
-    Column("sandbox_id", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),
-    Column("size_bytes", Integer, nullable=False),
-    Column("in_env", Boolean, nullable=False),
-    Column("in_file", Boolean, nullable=False),
-    Column("injected_at", UtcDateTime, nullable=False),
-)
 
 
 class Vault:
@@ -96,7 +94,7 @@ class Vault:
         check_name(name)
         data = check_value(name, value)
         account, now = caller.account, self._clock.now()
-        sealed = self._seal.close(data, context=_context(account, name))
+        sealed = self._seal.close(data, context=f"secret:{account}:{name}")
         changed = {"sealed": sealed, "size_bytes": len(data), "updated_at": now}
 
         def write(conn: Connection) -> SecretInfo:
@@ -113,7 +111,8 @@ class Vault:
                 _refuse_many(conn, account)
                 made = now
                 conn.execute(insert(secrets), {"account": account, "name": name, "created_at": now} | changed)
-            _tell(conn, caller, "secret.replaced" if known else "secret.created", name, now)
+            kind = "secret.replaced" if known else "secret.created"
+            _tell(conn, account, kind, caller.public_key, now, name=name)
             return SecretInfo(name=name, size_bytes=len(data), created_at=made, updated_at=now)
 
         return await self._store.write(write)
@@ -137,7 +136,7 @@ class Vault:
             gone = conn.execute(delete(secrets).where(_t.account == caller.account, _t.name == name))
             if gone.rowcount == 0:
                 raise NotFound(what="secret", id=name)
-            _tell(conn, caller, "secret.removed", name, now)
+            _tell(conn, caller.account, "secret.removed", caller.public_key, now, name=name)
 
         await self._store.write(write)
 
@@ -151,7 +150,7 @@ class Vault:
         query = select(_t.name, _t.sealed).where(_t.account == account, _t.name.in_(wanted))
         rows = await self._store.read(lambda conn: list(conn.execute(query)))
         return {
-            row.name: self._seal.open(row.sealed, context=_context(account, row.name)).decode()
+            row.name: self._seal.open(row.sealed, context=f"secret:{account}:{row.name}").decode()
             for row in rows
         }
 
@@ -185,20 +184,9 @@ def _refuse_many(conn: Connection, account: str) -> None:
         raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} secrets", hint="Remove one first.")
 
 
-def _tell(conn: Connection, caller: Caller, kind: str, name: str, now: datetime) -> None:
-    record(
-        conn,
-        subject=caller.account,
-        kind=kind,
-        actor=caller.public_key,
-        reason="asked",
-        at=now,
-        data={"name": name},
-    )
-
-
-def _context(account: str, name: str) -> str:
-    return f"secret:{account}:{name}"
+def _tell(conn: Connection, subject: str, kind: str, actor: str, at: datetime, **data: object) -> None:
+    """Records an event with names only, since events are read by many and kept for long."""
+    record(conn, subject=subject, kind=kind, actor=actor, reason="asked", at=at, data=data)
 
 
 def check_name(name: str) -> None:
@@ -230,3 +218,157 @@ def check_sum(sizes: Iterable[int]) -> None:
         raise Conflict(why=f"a sandbox holds at most {MAX_IN_SANDBOX} secrets", hint="Wipe what is not used.")
     if sum(held) > MAX_IN_SANDBOX_BYTES:
         raise TooLarge(what="all secrets of a sandbox together", limit=f"{MAX_IN_SANDBOX_BYTES} bytes")
+
+
+FOLDER = "/run/secrets"
+# The real place of the files: the only memory that every sandbox has mounted.
+_MEMORY = "/dev/shm/secrets"
+_LINK_S = 10.0
+# A folder that somebody made there is replaced only if it is empty.
+_MAKE_LINK = f"""
+[ "$(readlink {FOLDER})" = {_MEMORY} ] && exit 0
+mkdir -p /run && {{ [ ! -d {FOLDER} ] || [ -L {FOLDER} ] || rmdir {FOLDER}; }} && ln -sfn {_MEMORY} {FOLDER}
+"""
+
+
+@value_class
+class Injected:
+    sandbox_id: str
+    name: str
+    sealed: bytes
+    size_bytes: int
+    in_env: bool
+    in_file: bool
+    injected_at: datetime
+
+
+# Copies, so that a file and the environment always agree; a rotated secret is injected again.
+sandbox_secrets = Table(
+    "sandbox_secrets",
+    metadata,
+    Column("sandbox_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    *required(Boolean, "in_env", "in_file"),
+    Column("injected_at", UtcDateTime, nullable=False),
+)
+
+
+class InjectedSecrets:
+    def __init__(self, store: Store, seal: Seal) -> None:
+        self._store = store
+        self._seal = seal
+        self._memory: dict[str, dict[str, Injected]] = {}
+
+    async def load(self) -> None:
+        """Loads everything once, at the start. Entries of sandboxes that ended meanwhile are dropped."""
+        every = select(sandbox_secrets)
+        for row in await self._store.read(lambda conn: list(conn.execute(every))):
+            self._memory.setdefault(row.sandbox_id, {})[row.name] = Injected(**row._mapping)
+        await self.drop(await self._store.read(lambda conn: _ended(conn, list(self._memory))))
+
+    def of(self, sandbox_id: str) -> Sequence[Injected]:
+        """By name."""
+        return sorted(self._memory.get(sandbox_id, {}).values(), key=lambda one: one.name)
+
+    def value(self, one: Injected) -> bytes:
+        return self._seal.open(one.sealed, context=f"sandbox-secret:{one.sandbox_id}:{one.name}")
+
+    def sealed(self, sandbox_id: str, values: Mapping[str, bytes], **how: Any) -> list[Injected]:
+        """Returns rows to write; `how` says env, file and when."""
+        return [
+            Injected(
+                sandbox_id=sandbox_id,
+                name=name,
+                sealed=self._seal.close(data, context=f"sandbox-secret:{sandbox_id}:{name}"),
+                size_bytes=len(data),
+                **how,
+            )
+            for name, data in values.items()
+        ]
+
+    async def put(self, sandbox_id: str, rows: Sequence[Injected], *, actor: str, at: datetime) -> None:
+        names = [row.name for row in rows]
+
+        def write(conn: Connection) -> None:
+            _delete(conn, sandbox_id, names)
+            conn.execute(insert(sandbox_secrets), [asdict(row) for row in rows])
+            _tell(conn, sandbox_id, "secrets.injected", actor, at, names=names)
+
+        await self._store.write(write)
+        self._memory.setdefault(sandbox_id, {}).update({row.name: row for row in rows})
+
+    async def remove(self, sandbox_id: str, names: Sequence[str], *, actor: str, at: datetime) -> None:
+        def write(conn: Connection) -> None:
+            _delete(conn, sandbox_id, names)
+            _tell(conn, sandbox_id, "secrets.wiped", actor, at, names=list(names))
+
+        await self._store.write(write)
+        left = self._memory.get(sandbox_id, {})
+        for name in names:
+            left.pop(name, None)
+
+    def holds(self, sandbox_id: str) -> bool:
+        return bool(self._memory.get(sandbox_id))
+
+    async def drop(self, sandbox_ids: Iterable[str]) -> None:
+        """Drops all secrets of sandboxes that are gone."""
+        gone = list(sandbox_ids)
+        if gone:
+            dropped = delete(sandbox_secrets).where(sandbox_secrets.c.sandbox_id.in_(gone))
+            await self._store.write(lambda conn: conn.execute(dropped))
+        for sandbox_id in gone:
+            self._memory.pop(sandbox_id, None)
+
+
+def _ended(conn: Connection, sandbox_ids: Sequence[str]) -> list[str]:
+    records = {sandbox_id: rows.load(conn, sandbox_id) for sandbox_id in sandbox_ids}
+    return [one for one, sandbox in records.items() if sandbox is None or sandbox.state in FINAL]
+
+
+def _delete(conn: Connection, sandbox_id: str, names: Sequence[str]) -> None:
+    of = sandbox_secrets.c
+    conn.execute(delete(sandbox_secrets).where(of.sandbox_id == sandbox_id, of.name.in_(names)))
+
+
+async def place(guest: Guest, values: Mapping[str, bytes]) -> None:
+    """Writes each secret to a file of its own, readable only by root inside. Raises Conflict if /run/secrets
+    is something else.
+    """
+    await guest.files.mkdir(_MEMORY, mode=0o700)
+    for name, data in values.items():
+        await guest.files.write(f"{_MEMORY}/{name}", whole(data), mode=0o400)
+    if not await _is_linked(guest):
+        await _link(guest)
+
+
+async def unplace(guest: Guest, names: Iterable[str]) -> None:
+    """Removes the files. Missing ones count as success."""
+    for name in names:
+        with suppress(PathNotFound):
+            await guest.files.remove(f"{_MEMORY}/{name}")
+
+
+async def _is_linked(guest: Guest) -> bool:
+    try:
+        found = await guest.files.stat(FOLDER, follow=False)
+    except PathNotFound:
+        return False
+    return found.kind is FileKind.SYMLINK and found.link_target == _MEMORY
+
+
+async def _link(guest: Guest) -> None:
+    """Makes the link with a command, since the supervisor cannot make links."""
+    command = Command(argv=("/bin/sh", "-c", _MAKE_LINK), env={"PATH": "/usr/bin:/bin"}, keep=False)
+    code = -1
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINK_S), await guest.run(command) as process:
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    code = item.code
+    if code != 0:
+        raise Conflict(
+            why=f"{FOLDER} in the sandbox could not become a link into memory",
+            hint=f"Move away what is in {FOLDER}, or inject as environment.",
+        )

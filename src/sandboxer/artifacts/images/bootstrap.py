@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.artifacts.images.build_network import open_build_network
-from sandboxer.artifacts.images.mirrors import Mirrors
-from sandboxer.artifacts.images.recipe import Recipe
+from sandboxer.artifacts.images.recipe import Mirrors, Recipe
 from sandboxer.kernel.errors import ImageBuildFailed
 
 _UNREACHABLE = re.compile(

@@ -1,33 +1,243 @@
-"""Builds an image with mmdebstrap. An interrupted build leaves nothing that looks like an image."""
+"""Builds an image with mmdebstrap, and lists the images on this host: `<name>@<digest>/` is a permanent tree,
+`<name>` a link to the newest of them. An interrupted build leaves nothing that looks like an image.
+
+Makes a freshly unpacked tree fit to be shared: adds our files and pinned Python packages, and removes
+traces of this host and special files. Python packages are installed from outside, because some compilers
+exist only as wheels.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
+import platform
 import shutil
+import stat
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
 from sandboxer.artifacts.images.bootstrap import Progress, Report, bootstrap
-from sandboxer.artifacts.images.catalog import RECORD, Image, find_image
-from sandboxer.artifacts.images.finish import finish, install_from_pypi
-from sandboxer.artifacts.images.mirrors import (
+from sandboxer.artifacts.images.recipe import (
     Mirrors,
+    Recipe,
     Source,
     choose_mirrors,
+    extend,
     parse_deb822,
     parse_list,
     parse_os_release,
+    parse_recipe,
 )
-from sandboxer.artifacts.images.recipe import Recipe, extend, parse_recipe
-from sandboxer.kernel.errors import ImageBuildFailed, InvalidRequest, NotFound
-from sandboxer.kernel.shipped import RECIPES
+from sandboxer.backends.shared import opened
+from sandboxer.kernel.errors import Broken, ImageBuildFailed, InvalidRequest, NotFound
+from sandboxer.kernel.program import RECIPES
+
+_MAX_ID = 65535
+# apt installs trusted packages without asking, and no recommended ones, to keep the sandbox small.
+_APT_CONF = 'APT::Install-Recommends "false";\nAcquire::Languages "none";\n'
+# Caches that apt can make again.
+_DISPOSABLE = (
+    "var/cache/apt",
+    "var/cache/debconf",
+    "var/cache/ldconfig",
+    "var/lib/apt/lists",
+    "var/log",
+    "tmp",
+    "dev",
+)
+
+
+def finish(rootfs: Path, overlays: Sequence[Path], mirrors: Mirrors) -> int:
+    """Finishes the tree and returns its size in bytes."""
+    _empty(rootfs)
+    for overlay in overlays:
+        _lay_over(overlay, rootfs)
+    _configure_apt(rootfs, mirrors)
+    (rootfs / "etc/machine-id").write_text("")
+    workspace = rootfs / "workspace"
+    workspace.mkdir(exist_ok=True)
+    workspace.chmod(0o1777)
+    return _normalise(rootfs)
+
+
+def _empty(rootfs: Path) -> None:
+    for name in _DISPOSABLE:
+        folder = rootfs / name
+        if not folder.is_dir() or folder.is_symlink():
+            continue
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+    # Programs expect these folders to exist.
+    for name in ("var/cache/apt/archives/partial", "var/lib/apt/lists/partial", "var/log/apt"):
+        (rootfs / name).mkdir(parents=True, exist_ok=True)
+    for name in ("etc/resolv.conf", "etc/hostname", "etc/hosts"):
+        (rootfs / name).unlink(missing_ok=True)  # mmdebstrap copies the host's
+
+
+def _lay_over(overlay: Path, rootfs: Path) -> None:
+    """Copies only bytes and the executable bit: the checkout may have any owner and umask."""
+    for source in sorted(overlay.rglob("*")):
+        target = rootfs / source.relative_to(overlay)
+        if source.is_dir():
+            if not target.is_dir():
+                target.mkdir()
+                target.chmod(0o755)
+            continue
+        shutil.copyfile(source, target)
+        os.chown(target, 0, 0)
+        target.chmod(0o755 if source.stat().st_mode & stat.S_IXUSR else 0o644)
+
+
+def _configure_apt(rootfs: Path, mirrors: Mirrors) -> None:
+    apt = rootfs / "etc/apt"
+    (apt / "sources.list").write_text("".join(source.line() + "\n" for source in mirrors.inside))
+    for leftover in (apt / "sources.list.d").glob("*"):
+        leftover.unlink()
+    (apt / "apt.conf.d/99mmdebstrap").unlink(missing_ok=True)
+    (apt / "apt.conf.d/50sandbox").write_text(_APT_CONF)
+
+
+def _normalise(rootfs: Path) -> int:
+    """Removes devices, sockets and pipes, clears setuid bits, checks that ids fit a sandbox's range, and
+    returns the size.
+    """
+    total = 0
+    for folder, names, files in os.walk(rootfs):
+        for name in (*names, *files):
+            path = os.path.join(folder, name)
+            facts = os.lstat(path)
+            if max(facts.st_uid, facts.st_gid) > _MAX_ID:
+                raise Broken(why=f"{path} belongs to {facts.st_uid}:{facts.st_gid}, beyond a sandbox's ids")
+            kind = stat.S_IFMT(facts.st_mode)
+            if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+                os.unlink(path)
+                continue
+            if kind == stat.S_IFREG and facts.st_mode & (stat.S_ISUID | stat.S_ISGID):
+                # They have no effect under no-new-privileges, and would be dangerous on the host.
+                os.chmod(path, stat.S_IMODE(facts.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+            total += facts.st_blocks * 512 // max(facts.st_nlink if kind == stat.S_IFREG else 1, 1)
+    return total
+
+
+# The tree's libc is at least this new (Debian 12 has 2.36).
+_GLIBC = ("2_28", "2_27", "2_17", "2_12")
+
+
+def install_from_pypi(requirements: Sequence[str], rootfs: Path, progress: Report) -> None:
+    """Installs wheels only, so that nothing of a package runs on this host. Their programs are linked into
+    the path.
+    """
+    if not requirements:
+        return
+    progress(Progress("fetching wheels", 0.95))
+    version = _python_of(rootfs)
+    target = rootfs / f"usr/local/lib/python{version}/dist-packages"
+    done = subprocess.run(
+        _command(requirements, target, version), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+        raise ImageBuildFailed(why=f"pip could not fetch {', '.join(requirements)}: {last}")
+    _link_programs(target, rootfs)
+
+
+def _command(requirements: Sequence[str], target: Path, version: str) -> list[str]:
+    machine = platform.machine()
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--target", str(target), "--only-binary=:all:", "--no-compile"]
+    command += ["--implementation", "cp", "--python-version", version]
+    for glibc in _GLIBC:
+        command += ["--platform", f"manylinux_{glibc}_{machine}"]
+    return [*command, "--platform", f"manylinux2014_{machine}", *requirements]
+
+
+def _python_of(rootfs: Path) -> str:
+    found = sorted((rootfs / "usr/lib").glob("python3.*"))
+    if not found:
+        raise ImageBuildFailed(why="the recipe asks for wheels but its packages bring no python3")
+    return found[-1].name.removeprefix("python")
+
+
+def _link_programs(target: Path, rootfs: Path) -> None:
+    folder = rootfs / "usr/local/bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    inside = Path("/") / target.relative_to(rootfs)
+    for program in sorted((target / "bin").glob("*")):
+        program.chmod(0o755)
+        link = folder / program.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(inside / "bin" / program.name)
+
+
+RECORD = "image.json"
+
+
+@dataclass(frozen=True)
+class Image:
+    name: str
+    digest: str  # of the recipe, its overlay, and every package with its version
+    recipe_digest: str  # of the recipe and its overlay: tells whether the recipe changed since
+    built_at: datetime
+    build_seconds: float
+    size_bytes: int
+    distribution: str
+    suite: str
+    architecture: str
+    folder: Path
+    packages: Mapping[str, str] = field(repr=False)
+    # As it was built; its folder may have another name by now.
+    recorded_name: str
+
+    @property
+    def rootfs(self) -> Path:
+        return self.folder / "rootfs"
+
+    def to_json(self) -> str:
+        facts = asdict(self) | {"built_at": self.built_at.isoformat(), "packages": dict(self.packages)}
+        del facts["folder"], facts["recorded_name"]  # an image may be moved
+        return json.dumps(facts, indent=1) + "\n"
+
+
+def find_image(name: str, images_dir: Path) -> Image:
+    """Returns the image of that name. Raises NotFound, which says how to get it."""
+    if "/" in name or name.startswith(".") or not (images_dir / name / RECORD).is_file():
+        raise NotFound(what="image", id=f"{name} (build it with `sandboxer image build {name}`)")
+    return load_image(images_dir / name)
+
+
+def list_images(images_dir: Path) -> list[Image]:
+    """Returns images by name, then, as `name@digest`, older trees that disks of sandboxes may
+    still lie over.
+    """
+    if not images_dir.is_dir():
+        return []
+    folders = sorted(p for p in images_dir.iterdir() if not p.name.startswith(".") and (p / RECORD).is_file())
+    linked = {os.readlink(folder) for folder in folders if folder.is_symlink()}
+    images = [load_image(folder) for folder in folders if folder.name not in linked]
+    return sorted(images, key=lambda image: ("@" in image.name, image.name))
+
+
+def load_image(folder: Path) -> Image:
+    try:
+        facts = json.loads((folder / RECORD).read_text())
+        facts |= {"name": folder.name, "recorded_name": facts["name"]}
+        built_at = datetime.fromisoformat(facts.pop("built_at"))
+        return Image(**facts, built_at=built_at, folder=folder)
+    except (ValueError, TypeError, KeyError) as error:
+        raise Broken(why=f"{folder / RECORD} is not an image record: {error}") from error
+
 
 _NEEDED_BYTES = 1_500_000_000  # packages, the tree, and room to work
 _BYTES_EACH = 70_000_000  # measured: what one asked-for package brings with it, at most, on average
@@ -60,16 +270,16 @@ def build_image(
     _check_space(images_dir, recipe)
     mirrors = choose_mirrors(recipe, _os_release(), _host_sources(Path("/etc/apt")))
     started = time.monotonic()
-    with _plain_umask(), hold_images(images_dir) as lock, _scratch(images_dir, name) as scratch:
+    with _plain_umask(), hold_images(images_dir) as lock, scratch_in(images_dir, name) as scratch:
         rootfs = scratch / "rootfs"
         bootstrap(recipe, mirrors, rootfs, lock, progress)
         install_from_pypi(recipe.pypi, rootfs, progress)
         progress(Progress("finishing", 0.97))
         size = finish(rootfs, overlays, mirrors)
-        packages = _installed(rootfs)
+        packages = installed(rootfs)
         image = _describe(images_dir / name, recipe_digest, mirrors, packages, size, started)
         (scratch / RECORD).write_text(image.to_json())
-        _publish(scratch, images_dir / name, image.digest)
+        publish(scratch, images_dir / name, image.digest)
     progress(Progress("ready", 1.0))
     return image
 
@@ -77,10 +287,9 @@ def build_image(
 def _describe(
     folder: Path, recipe_digest: str, mirrors: Mirrors, packages: dict[str, str], size: int, started: float
 ) -> Image:
-    listing = "\n".join(f"{package}={version}" for package, version in packages.items())
     return Image(
         name=folder.name,
-        digest="sha256:" + hashlib.sha256(f"{recipe_digest}\n{listing}".encode()).hexdigest(),
+        digest=digest_of(recipe_digest, packages),
         recipe_digest=recipe_digest,
         built_at=datetime.now(UTC),
         build_seconds=round(time.monotonic() - started, 1),
@@ -90,7 +299,13 @@ def _describe(
         architecture=os.uname().machine,
         folder=folder,
         packages=packages,
+        recorded_name=folder.name,
     )
+
+
+def digest_of(recipe_digest: str, packages: Mapping[str, str]) -> str:
+    listing = "\n".join(f"{package}={version}" for package, version in packages.items())
+    return "sha256:" + hashlib.sha256(f"{recipe_digest}\n{listing}".encode()).hexdigest()
 
 
 def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, tuple[Path, ...], str]:
@@ -169,44 +384,42 @@ def hold_images(images_dir: Path) -> Iterator[int]:
     """Allows one build or removal at a time. mmdebstrap inherits the lock, so that it holds until mmdebstrap
     ends even if the server is killed.
     """
-    descriptor = os.open(images_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    with opened(images_dir / ".lock", flags, mode=0o600) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ImageBuildFailed(why=f"another build is under way in {images_dir}; wait for it") from None
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
-def _scratch(images_dir: Path, name: str) -> Iterator[Path]:
+def scratch_in(images_dir: Path, name: str) -> Iterator[Path]:
     """Yields a folder on the same file system, which is removed afterwards unless it was renamed
     into place.
     """
     for leftover in images_dir.glob(".building-*"):  # we hold the lock: nobody works in them
-        _remove_tree(leftover)
+        remove_tree(leftover)
     scratch = images_dir / f".building-{name}-{os.getpid()}"
     scratch.mkdir(mode=0o755)
     try:
         yield scratch
     finally:
-        _remove_tree(scratch)
+        remove_tree(scratch)
 
 
-def _remove_tree(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     # Never across a mount: a killed build may have had the host's /dev inside.
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
 
 
-def _installed(rootfs: Path) -> dict[str, str]:
+def installed(rootfs: Path) -> dict[str, str]:
     query = ["dpkg-query", f"--admindir={rootfs}/var/lib/dpkg", "-W", "-f", "${Package} ${Version}\n"]
     listing = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     return dict(sorted(line.split(" ", 1) for line in listing.splitlines()))
 
 
-def _publish(scratch: Path, target: Path, digest: str) -> None:
+def publish(scratch: Path, target: Path, digest: str) -> None:
     """Moves the tree to `<name>@<digest>`, its permanent place, and switches the link `<name>` to it in one
     step.
     """

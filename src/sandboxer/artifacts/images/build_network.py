@@ -18,13 +18,14 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Self
 from urllib.parse import urlsplit
 
-from sandboxer.artifacts.images.mirrors import Mirrors
+from sandboxer.artifacts.images.recipe import Mirrors
+from sandboxer.backends.shared import held
 from sandboxer.kernel.errors import ImageBuildFailed
+from sandboxer.kernel.values import brief_value_class
 
 # A host and a port.
 Place = tuple[str, int]
@@ -172,7 +173,7 @@ _PORTS = {"http": 80, "https": 443}
 _DIRECT = "direct"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class BuildNetwork:
     # An open descriptor of the namespace for the process that enters it.
     namespace: int
@@ -209,11 +210,8 @@ def open_build_network(mirrors: Mirrors, proxies: Mapping[str, str]) -> Iterator
     if failed:
         raise ImageBuildFailed(why=f"no network namespace can be made for the build: {failed[0]}")
     namespace, listening = made[0]
-    try:
-        with MirrorProxy(listening, allowed):
-            yield BuildNetwork(namespace=namespace, proxy=f"http://127.0.0.1:{PORT}")
-    finally:
-        os.close(namespace)
+    with held(namespace), MirrorProxy(listening, allowed):
+        yield BuildNetwork(namespace=namespace, proxy=f"http://127.0.0.1:{PORT}")
 
 
 def mirror_places(mirrors: Mirrors) -> list[tuple[str, Place]]:

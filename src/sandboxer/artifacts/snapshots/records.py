@@ -5,7 +5,7 @@ shows snapshots and the sandboxes made from them as a tree of descent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from sqlalchemy import (
@@ -15,90 +15,45 @@ from sqlalchemy import (
     Column,
     Connection,
     Index,
-    Integer,
     Table,
     Text,
     delete,
-    func,
     insert,
     select,
     type_coerce,
 )
 
-from sandboxer.artifacts.policy import Holding
-from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
+from sandboxer.artifacts.records import OVER, USABLE, DiskRecord, State, kept_table, matching
 from sandboxer.backends.contract import Content, Resources
-from sandboxer.kernel.ids import is_volume_id
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.kernel.values import brief_value_class, is_volume_id, value_class
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, nullable, required
 from sandboxer.store.rows import MAPPING, Page, Rows, enumerated, parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int
-    account: str
-    created_by: str
+@value_class
+class Snapshot(DiskRecord):
     name: str | None
-    state: State
-    reason: str
     # The sandbox it was taken of, and the snapshot that its disk descended from at that time.
     sandbox_id: str
     parent_id: str | None
-    backend: str
-    # The defaults for clones that do not ask for something else.
     image: str
-    profile: str
-    resources: Resources
     content: Content = Content.FILES
     labels: Mapping[str, str] = field(default_factory=dict)
-    size_bytes: int = 0
     # False while `size_bytes` is only an upper bound, because not every file was measured yet.
     is_measured: bool = False
-    # What keeping it costs, in msats a second; its size decides.
-    rate_msats: int = 0
-    created_at: datetime
-    state_since: datetime
-    # When it is dropped. While it is unpaid: unless somebody pays before.
-    expires_at: datetime | None = None
     # While it is unpaid: when it would be dropped if it were paid.
     paid_expires_at: datetime | None = None
-    ended_at: datetime | None = None
-    locked_at: datetime | None = None
     took_ms: Mapping[str, float] = field(default_factory=dict)
 
 
-snapshots = Table(
+snapshots = kept_table(
     "snapshots",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
-    Column("name", Text),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("sandbox_id", Text, nullable=False),
-    Column("parent_id", Text),
-    Column("backend", Text, nullable=False),
-    Column("image", Text, nullable=False),
-    Column("profile", Text, nullable=False),
-    Column("resources", JsonValue, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("labels", JsonValue, nullable=False),
+    *nullable(Text, "name", "parent_id"),
+    *required(Text, "sandbox_id", "image", "profile", "content"),
+    *required(JsonValue, "resources", "labels", "took_ms"),
     Column("size_bytes", BigInteger, nullable=False),
     Column("is_measured", Boolean, nullable=False),
-    Column("rate_msats", BigInteger, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("state_since", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime),
     Column("paid_expires_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
-    Column("locked_at", UtcDateTime),
-    Column("took_ms", JsonValue, nullable=False),
-    Index(None, "account", "created_at", "id"),
-    Index(None, "state"),
     Index(None, "sandbox_id"),
     Index(None, "parent_id"),
 )
@@ -139,14 +94,6 @@ def load_tree(conn: Connection, account: str, *, limit: int) -> list[Snapshot]:
     return rows.all(conn, query)
 
 
-def holding(conn: Connection, account: str) -> Holding:
-    query = select(func.count(), func.coalesce(func.sum(snapshots.c.size_bytes), 0)).where(
-        snapshots.c.account == account, rows.is_left
-    )
-    count, size = conn.execute(query).one()
-    return Holding(count=int(count), size_bytes=int(size))
-
-
 def head_of(conn: Connection, sandbox_id: str) -> str | None:
     query = select(disk_heads.c.snapshot_id).where(disk_heads.c.sandbox_id == sandbox_id)
     return conn.execute(query).scalar()
@@ -162,30 +109,22 @@ def load_page(
     *,
     account: str | None,
     sandbox_id: str | None,
-    states: Sequence[State],
+    state: State | None,
     labels: Mapping[str, str],
     cursor: str | None,
     limit: int,
 ) -> Page[Snapshot]:
-    """Returns snapshots, newest first. `account` None means everyone's. No `states` means all of which
+    """Returns snapshots, newest first. `account` None means everyone's. No `state` means all of which
     something is left.
     """
-    query = select(snapshots)
-    if account is not None:
-        query = query.where(snapshots.c.account == account)
-    if sandbox_id is not None:
-        query = query.where(snapshots.c.sandbox_id == sandbox_id)
-    if states:
-        query = query.where(snapshots.c.state.in_([state.value for state in states]))
-    else:
-        query = query.where(rows.is_left)
+    query = matching(rows, state, account=account, sandbox_id=sandbox_id)
     for key, value in labels.items():
         # An account has few of them, so labels need no table of their own, unlike those of sandboxes.
         query = query.where(type_coerce(snapshots.c.labels, JSON)[key].as_string() == value)
     return rows.page(conn, query, cursor=cursor, limit=limit)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Branch:
     snapshot: Snapshot
     # Sandboxes whose disk began as a copy of it, or that were last snapshotted as it or restored to it.

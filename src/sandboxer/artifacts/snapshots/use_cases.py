@@ -5,33 +5,31 @@ their caller.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import field
+from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.policy import KeepPolicy, check_room
+from sandboxer.artifacts.records import USABLE, Signal, State
 from sandboxer.artifacts.snapshots import records
 from sandboxer.artifacts.snapshots import records as lineage
-from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.artifacts.snapshots.records import Branch, Snapshot
-from sandboxer.artifacts.snapshots.repository import SnapshotRepository, Step
+from sandboxer.artifacts.use_cases import ITSELF, KeptUseCases
 from sandboxer.backends.contract import KeptDisk, KeptSizes, Resources, Snapshots
-from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
-from sandboxer.kernel.clock import Clock, parse_duration
-from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound, SandboxerError
-from sandboxer.kernel.ids import is_volume_id, new_id
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import parse_duration
+from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
+from sandboxer.kernel.values import is_volume_id, new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
-from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import disks
 from sandboxer.sandboxes.use_cases.disks import reconciler_of
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
-from sandboxer.sandboxes.use_cases.locks import refuse_locked
-from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
+from sandboxer.store.steps import Step
 
 # The most snapshots in a tree of descent; the oldest are cut off.
 MAX_TREE = 5000
@@ -39,7 +37,7 @@ MAX_TREE = 5000
 Take = Callable[[str], Awaitable[tuple[KeptDisk, float]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wanted:
     """What a caller may say about a snapshot. Durations are as written: `4h`, `7d`."""
 
@@ -48,15 +46,8 @@ class Wanted:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotUseCases:
-    sandboxes: SandboxUseCases
-    store: Store
-    clock: Clock
-    repository: SnapshotRepository
-    operations: Operations
-    policy: KeepPolicy
-
+@value_class
+class SnapshotUseCases(KeptUseCases[Snapshot]):
     async def take(
         self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
     ) -> Snapshot:
@@ -64,13 +55,25 @@ class SnapshotUseCases:
 
         `also` is written in the transaction of the record, so that a repeated request finds it.
         """
-        sandbox = await self.sandboxes.get(sandbox_id, caller)
-        reconciler_of(self.sandboxes.dependencies.backend_of(sandbox), sandbox.backend)
+        sandbox = await self.sandboxes.visible(sandbox_id, caller)
+        reconciler_of(self.sandboxes.backend_of(sandbox), sandbox.backend)
         _check_state(sandbox)
-        planned = await self._planned(sandbox, wanted, caller)
+        planned = self._planned(
+            wanted,
+            caller,
+            # The owner of the sandbox owns the snapshot, also when the operator takes it.
+            account=sandbox.account,
+            sandbox_id=sandbox.id,
+            parent_id=sandbox.origin,
+            backend=sandbox.backend,
+            image=sandbox.image,
+            profile=sandbox.profile,
+            resources=sandbox.resources,
+            size_bytes=await self._used(sandbox),
+        )
 
         async def act(disk_id: str) -> tuple[KeptDisk, float]:
-            kept = await self.sandboxes.keep_disk(sandbox_id, caller, disk_id)
+            kept = await disks.keep(self.sandboxes, sandbox_id, caller, disk_id)
             return kept.disk, kept.took_ms
 
         return await self._keep(planned, caller, act, also)
@@ -92,42 +95,26 @@ class SnapshotUseCases:
         """Does the same for a volume, which takes the place of the sandbox; `take` makes the
         backend do it.
         """
-        now = self.clock.now()
-        ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
-        planned = Snapshot(
-            id=new_id("snp"),
-            version=0,
+        planned = self._planned(
+            wanted,
+            caller,
             account=account,
-            created_by=caller.public_key,
-            name=wanted.name,
-            state=State.TAKING,
-            reason="requested",
             sandbox_id=volume_id,
             parent_id=parent_id,
             backend=backend,
             image="",
             profile="",
             resources=resources,
-            labels=dict(wanted.labels),
             size_bytes=used_bytes,
-            created_at=now,
-            state_since=now,
-            expires_at=None if ttl is None else now + ttl,
         )
         return await self._keep(planned, caller, take, also)
 
     async def _keep(self, planned: Snapshot, caller: Caller, take: Take, also: Also | None) -> Snapshot:
         def check(conn: Connection) -> None:
-            self._check_room(conn, planned, more_bytes=planned.size_bytes)
+            self.check_room(conn, planned, more_bytes=planned.size_bytes)
 
         opened = await self.repository.create(planned, check=check, also=also)
         return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller, take))
-
-    async def recall(self, snapshot_id: str, caller: Caller) -> Snapshot | None:
-        """Returns the snapshot of a take whose answer was lost, or None if nothing was made."""
-        await self.operations.free(snapshot_id)
-        snapshot = await self.get(snapshot_id, caller)
-        return None if snapshot.state in OVER else snapshot
 
     async def get(self, snapshot_id: str, caller: Caller) -> Snapshot:
         """Returns the snapshot. Raises NotFound, also for a snapshot of somebody else."""
@@ -158,12 +145,12 @@ class SnapshotUseCases:
         """Returns snapshots, newest first. Without `state`, dropped ones are left out. The owner sees
         everyone's.
         """
-        return await self.store.read(
+        return await self.repository.store.read(
             lambda conn: records.load_page(
                 conn,
                 account=None if caller.is_owner else caller.account,
                 sandbox_id=sandbox_id,
-                states=() if state is None else (state,),
+                state=state,
                 labels=labels or {},
                 cursor=cursor,
                 limit=limit,
@@ -183,9 +170,9 @@ class SnapshotUseCases:
             found = records.load_tree(conn, account, limit=MAX_TREE)
             return found, {id_: h for id_, _ in mine if (h := records.head_of(conn, id_)) is not None}
 
-        living = self.sandboxes.dependencies.repository.living()
+        living = self.sandboxes.repository.living()
         mine = [*((one.id, one.origin) for one in living if one.account == account), *volumes]
-        found, heads = await self.store.read(read)
+        found, heads = await self.repository.store.read(read)
         descent = [(id_, head) for id_, origin in mine if (head := heads.get(id_) or origin) is not None]
         return lineage.grow(found, descent)
 
@@ -207,33 +194,15 @@ class SnapshotUseCases:
             changes["labels"] = dict(labels)
         if ttl is not None:
             changes["expires_at"] = self.clock.now() + parse_duration(ttl, field="ttl")
-        step = Step(
-            signal=None,
-            actor=actor_of(caller),
-            reason="changed_by_caller",
-            kind="snapshot.changed",
-            changes=changes,
-            check=_refuse_over if ttl is None else _refuse_unkept,
-        )
-        return await self.repository.move(snapshot_id, step)
+        check = self.refuse_over if ttl is None else _refuse_unkept
+        return await self.amend(snapshot_id, caller, "changed", changes, check=check)
 
-    async def lock(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """Locks it. One that is locked already counts as success."""
-        snapshot = await self.get(snapshot_id, caller)
-        if snapshot.locked_at is not None:
-            return snapshot
-        return await self._amend(snapshot_id, caller, "locked", {"locked_at": self.clock.now()})
-
-    async def unlock(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """Unlocks it after the edge had it confirmed. One that is not locked counts as success."""
-        snapshot = await self.get(snapshot_id, caller)
-        if snapshot.locked_at is None:
-            return snapshot
-        changes: dict[str, object] = {"locked_at": None}
-        if _is_past(snapshot, self.clock.now()):
-            # Unlocking alone must not cause its removal.
-            changes["expires_at"] = self.clock.now() + self.policy.retention
-        return await self._amend(snapshot_id, caller, "unlocked", changes)
+    def unlocked(self, record: Snapshot) -> Mapping[str, object]:
+        soon = self.clock.now() + timedelta(seconds=1)
+        if record.expires_at is None or record.expires_at > soon:
+            return {"locked_at": None}
+        # Unlocking alone must not cause its removal.
+        return {"locked_at": None, "expires_at": self.clock.now() + self.policy.retention}
 
     async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         """Restores the sandbox's disk to this snapshot; its present content is lost. Raises Conflict if the
@@ -245,10 +214,10 @@ class SnapshotUseCases:
         sandbox = await self.source(snapshot, caller)
 
         async def act() -> Sandbox:
-            restored = await self.sandboxes.restore_disk(
-                sandbox.id, caller, snapshot.id, despite_lock=despite_lock
+            restored = await disks.restore(
+                self.sandboxes, sandbox.id, caller, snapshot.id, despite_lock=despite_lock
             )
-            await self.store.write(lambda conn: records.set_head(conn, sandbox.id, snapshot.id))
+            await self.repository.store.write(lambda conn: records.set_head(conn, sandbox.id, snapshot.id))
             return restored
 
         return await self.operations.perform(snapshot_id, "restore", act)
@@ -257,7 +226,7 @@ class SnapshotUseCases:
         """Returns the sandbox it was taken of. Raises Conflict if that is gone."""
         refuse_other_kind(snapshot, of_volume=False)
         try:
-            sandbox = await self.sandboxes.get(snapshot.sandbox_id, caller)
+            sandbox = await self.sandboxes.visible(snapshot.sandbox_id, caller)
         except NotFound:
             sandbox = None
         if sandbox is None or sandbox.state in (SandboxState.DESTROYING, SandboxState.DESTROYED):
@@ -276,74 +245,35 @@ class SnapshotUseCases:
         refuse_other_kind(snapshot, of_volume=of_volume)
         if snapshot.state not in USABLE:
             raise IllegalTransition(
-                signal="use", state=snapshot.state.value, hint="GET the snapshot to see its state."
+                signal="use",
+                state=snapshot.state.value,
+                hint=f"Look at its state: GET /v1/snapshots/{snapshot.id}.",
             )
         await self._reconciler(snapshot).check_kept(snapshot_id)
         return snapshot
 
-    async def drop(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Snapshot:
-        """Drops it; what was made from it stays. A dropped one counts as success. `despite_lock` says that a
-        second proof allowed it.
-        """
-        snapshot = await self.get(snapshot_id, caller)
-        check = None if despite_lock else refuse_locked
-        return await self.remove(
-            snapshot, Signal.DROP, actor=actor_of(caller), reason="dropped_by_caller", check=check
-        )
-
-    async def remove(
-        self,
-        snapshot: Snapshot,
-        signal: Signal,
-        *,
-        actor: str,
-        reason: str,
-        check: Callable[[Snapshot], None] | None = None,
-    ) -> Snapshot:
-        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
-        interrupted.
-        """
-
-        async def act() -> Snapshot:
-            current = await self.repository.find(snapshot.id)
-            if current is None or current.state in OVER:
-                return current or snapshot
-            if current.state is not State.DROPPING:
-                step = Step(signal=signal, actor=actor, reason=reason, check=check)
-                await self.repository.move(snapshot.id, step)
-            await self._reconciler(snapshot).drop(snapshot.id)
-            return await self.repository.move(
-                snapshot.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason)
-            )
-
-        return await self.operations.perform(snapshot.id, "drop", act)
-
     async def _take(self, opened: Snapshot, caller: Caller, take: Take) -> Snapshot:
-        actor = actor_of(caller)
         try:
             disk, took_ms = await take(opened.id)
-            return await self._record_kept(opened, disk, took_ms, actor)
+            return await self._record_kept(opened, disk, took_ms, actor_of(caller))
         except BaseException as error:
-            await self._reconciler(opened).drop(opened.id)
-            why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
-            code = error.code if isinstance(error, SandboxerError) else "broken"
-            await self.repository.move(
-                opened.id, Step(signal=Signal.FAIL, actor=actor, reason=code, data={"why": why})
-            )
+            await self.give_up(opened, error, caller)
             raise
 
     async def _record_kept(self, opened: Snapshot, disk: KeptDisk, took_ms: float, actor: str) -> Snapshot:
         size = disk.at_most_bytes
         more = max(0, size - opened.size_bytes)
         if more:
-            await self.store.read(lambda conn: self._check_room(conn, opened, more_bytes=more, is_in=True))
+            await self.repository.store.read(
+                lambda conn: self.check_room(conn, opened, more_bytes=more, counted=ITSELF)
+            )
         changes: dict[str, object] = {
             "size_bytes": size,
             "content": disk.content,
-            "rate_msats": self.repository.rate(opened, size),
+            "rate_msats": self.repository.rate(opened.account, opened.profile, size),
             "took_ms": {"take": took_ms},
         }
-        step = Step(
+        step: Step[Snapshot, Signal] = Step(
             signal=Signal.TAKEN,
             actor=actor,
             reason="taken",
@@ -353,29 +283,21 @@ class SnapshotUseCases:
         )
         return await self.repository.move(opened.id, step)
 
-    async def _planned(self, sandbox: Sandbox, wanted: Wanted, caller: Caller) -> Snapshot:
+    def _planned(self, wanted: Wanted, caller: Caller, **of_source: Any) -> Snapshot:
         now = self.clock.now()
         ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
         return Snapshot(
             id=new_id("snp"),
             version=0,
-            # The owner of the sandbox owns the snapshot, also when the operator takes it.
-            account=sandbox.account,
             created_by=caller.public_key,
             name=wanted.name,
             state=State.TAKING,
             reason="requested",
-            sandbox_id=sandbox.id,
-            parent_id=sandbox.origin,
-            backend=sandbox.backend,
-            image=sandbox.image,
-            profile=sandbox.profile,
-            resources=sandbox.resources,
             labels=dict(wanted.labels),
-            size_bytes=await self._used(sandbox),
             created_at=now,
             state_since=now,
             expires_at=None if ttl is None else now + ttl,
+            **of_source,
         )
 
     async def _used(self, sandbox: Sandbox) -> int:
@@ -384,34 +306,10 @@ class SnapshotUseCases:
         """
         if sandbox.handle is None:
             return sandbox.resources.disk_mb * 2**20
-        return (await self.sandboxes.dependencies.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
-
-    def _check_room(
-        self, conn: Connection, snapshot: Snapshot, *, more_bytes: int, is_in: bool = False
-    ) -> None:
-        """`is_in` says that its own record is among those counted."""
-        if snapshot.account == OWNER_ACCOUNT:
-            return
-        held = records.holding(conn, snapshot.account)
-        if is_in:
-            held = replace(held, count=held.count - 1)
-        check_room(held, self.policy, "snapshot", more_bytes=more_bytes)
-
-    async def _amend(
-        self, snapshot_id: str, caller: Caller, what: str, changes: Mapping[str, object]
-    ) -> Snapshot:
-        step = Step(
-            signal=None,
-            actor=actor_of(caller),
-            reason=f"{what}_by_caller",
-            kind=f"snapshot.{what}",
-            changes=changes,
-            check=_refuse_over,
-        )
-        return await self.repository.move(snapshot_id, step)
+        return (await self.sandboxes.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
 
     def _reconciler(self, snapshot: Snapshot) -> Snapshots:
-        return reconciler_of(self.sandboxes.dependencies.backends.get(snapshot.backend), snapshot.backend)
+        return reconciler_of(self.sandboxes.backends.get(snapshot.backend), snapshot.backend)
 
 
 def _check_state(sandbox: Sandbox) -> None:
@@ -430,14 +328,9 @@ def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:
         raise Conflict(
             why=f"{snapshot.id} was taken of a {'sandbox' if of_volume else 'volume'}",
             reason="other_kind",
-            hint="A volume's becomes a volume (POST /v1/volumes, or /v1/volumes/{id}/restore), a sandbox's a "
-            "sandbox.",
+            hint="A volume's becomes a volume (POST /v1/volumes, or POST /v1/volumes/{id}/restore), a"
+            " sandbox's a sandbox.",
         )
-
-
-def _refuse_over(snapshot: Snapshot) -> None:
-    if snapshot.state not in USABLE:
-        raise IllegalTransition(signal="change", state=snapshot.state.value)
 
 
 def _refuse_unkept(snapshot: Snapshot) -> None:
@@ -445,7 +338,3 @@ def _refuse_unkept(snapshot: Snapshot) -> None:
         raise IllegalTransition(
             signal="change its time", state=snapshot.state.value, hint="Pay for it first, if it is unpaid."
         )
-
-
-def _is_past(snapshot: Snapshot, now: datetime) -> bool:
-    return snapshot.expires_at is not None and snapshot.expires_at <= now + timedelta(seconds=1)

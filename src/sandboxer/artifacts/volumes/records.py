@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import datetime
 
 from sqlalchemy import (
@@ -11,55 +11,39 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
-    Index,
-    Integer,
     Table,
     Text,
     UniqueConstraint,
-    func,
     insert,
     select,
 )
 
-from sandboxer.artifacts.policy import Holding
-from sandboxer.artifacts.volumes.lifecycle import OVER, State
+from sandboxer.artifacts.records import MB, OVER, KeptRecord, State, kept_table, matching
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.rows import MAPPING, Page, Rows, enumerated
 
-MB = 1 << 20
 # A sandbox in one of these states has nothing attached: it has no processes and will have none.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int
-    account: str
-    created_by: str
+@value_class
+class Volume(KeptRecord):
     # Unique within its account.
     name: str
-    state: State
-    reason: str
-    backend: str
     size_mb: int
     # The snapshot that it was copied from.
     origin: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    # What it costs, in msats a second; its size decides.
-    rate_msats: int = 0
-    created_at: datetime
-    state_since: datetime
-    # While it is unpaid: when it is dropped unless somebody pays before.
-    expires_at: datetime | None = None
-    ended_at: datetime | None = None
-    locked_at: datetime | None = None
+
+    def priced(self) -> tuple[str, int]:
+        """Returns no profile: none makes storage outside a sandbox free."""
+        return "", self.size_mb * MB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Attachment:
     volume_id: str
     sandbox_id: str
@@ -68,31 +52,15 @@ class Attachment:
     attached_at: datetime
 
 
-volumes = Table(
+volumes = kept_table(
     "volumes",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
     Column("name", Text, nullable=False),
     # Account and name of a volume that still exists; no two have the same.
     Column("taken_name", Text),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("backend", Text, nullable=False),
     Column("size_mb", BigInteger, nullable=False),
     Column("origin", Text),
     Column("labels", JsonValue, nullable=False),
-    Column("rate_msats", BigInteger, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("state_since", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
-    Column("locked_at", UtcDateTime),
     UniqueConstraint("taken_name"),
-    Index(None, "account", "created_at", "id"),
-    Index(None, "state"),
 )
 
 volume_attachments = Table(
@@ -124,14 +92,6 @@ def load_named(conn: Connection, account: str, name: str) -> Volume | None:
     return rows.one(conn, volumes.c.taken_name == taken_name(account, name))
 
 
-def holding(conn: Connection, account: str) -> Holding:
-    query = select(func.count(), func.coalesce(func.sum(volumes.c.size_mb), 0)).where(
-        volumes.c.account == account, rows.is_left
-    )
-    count, size_mb = conn.execute(query).one()
-    return Holding(count=int(count), size_bytes=int(size_mb) * MB)
-
-
 def attachments_of(
     conn: Connection, volume_ids: Iterable[str], *, without: Sequence[SandboxState] = ()
 ) -> dict[str, list[Attachment]]:
@@ -160,18 +120,11 @@ def load_page(
     conn: Connection,
     *,
     account: str | None,
-    states: Sequence[State],
+    state: State | None,
     cursor: str | None,
     limit: int,
 ) -> Page[Volume]:
-    """Returns volumes, newest first. `account` None means everyone's. No `states` means all of which
+    """Returns volumes, newest first. `account` None means everyone's. No `state` means all of which
     something is left.
     """
-    query = select(volumes)
-    if account is not None:
-        query = query.where(volumes.c.account == account)
-    if states:
-        query = query.where(volumes.c.state.in_([state.value for state in states]))
-    else:
-        query = query.where(rows.is_left)
-    return rows.page(conn, query, cursor=cursor, limit=limit)
+    return rows.page(conn, matching(rows, state, account=account), cursor=cursor, limit=limit)

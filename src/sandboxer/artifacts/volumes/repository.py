@@ -9,56 +9,30 @@ at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from sandboxer.artifacts.charges import Charged, KeepCharges
+from sandboxer.artifacts.records import VOLUMES, Signal, State
 from sandboxer.artifacts.repository import KeptRepository
-from sandboxer.artifacts.snapshots.lifecycle import State as KeptState
 from sandboxer.artifacts.volumes import records
-from sandboxer.artifacts.volumes.lifecycle import OVER, Signal, State, next_state
-from sandboxer.artifacts.volumes.records import MB, Attachment, Volume
+from sandboxer.artifacts.volumes.records import Attachment, Volume
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from sandboxer.observe import events
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.store import steps
-from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
 
 Step = steps.Step[Volume, Signal]
-_LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Paid:
-    """A volume as the charges of kept disks see it."""
-
-    id: str
-    version: int
-    account: str
-    created_by: str
-    profile: str
-    state: KeptState
-    size_bytes: int
-    rate_msats: int
-
-
-_KEPT = {State.READY: KeptState.KEPT, State.UNPAID: KeptState.UNPAID, State.MAKING: KeptState.TAKING}
-
-
-class VolumeRepository(KeptRepository[Volume, Step]):
+class VolumeRepository(KeptRepository[Volume]):
     noun = "volume"
-
-    def __init__(self, store: Store, clock: Clock, charges: KeepCharges | None) -> None:
-        super().__init__(store, clock, records.rows, _LIFECYCLE, charges)
-
-    def rate(self, account: str, size_mb: int) -> int:
-        return 0 if self._charges is None else self._charges.rate(account, "", size_mb * MB)
+    rows = records.rows
+    states = VOLUMES
 
     async def create(
         self,
@@ -84,19 +58,6 @@ class VolumeRepository(KeptRepository[Volume, Step]):
         refuse_name(conn, wanted.account, wanted.name)
         return super()._admit(conn, wanted, now)
 
-    def _charged(self, record: Volume) -> Charged:
-        return _Paid(
-            id=record.id,
-            version=record.version,
-            account=record.account,
-            created_by=record.created_by,
-            # No profile makes storage outside a sandbox free.
-            profile="",
-            state=_KEPT.get(record.state, KeptState.DROPPED),
-            size_bytes=record.size_mb * MB,
-            rate_msats=record.rate_msats,
-        )
-
     def _facts(self, change: steps.Change[Volume, Step]) -> Mapping[str, object]:
         return {"name": change.after.name}
 
@@ -119,13 +80,13 @@ def _taken(name: str) -> Conflict:
 AT_REST = (SandboxState.STOPPED, SandboxState.REAPED)
 
 
-def attach(conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
+def attach(conn: Connection, sandbox: Sandbox, *, clock: Clock) -> None:
     """Attaches the volumes that a sandbox's record names. Raises NotFound, Conflict (attached otherwise),
     InvalidRequest (another backend's).
     """
     # Always in the same order, or two creates could wait for each other.
     for mount in sorted(sandbox.volumes, key=lambda one: one.volume_id):
-        volume = records.rows.load(conn, mount.volume_id, lock=True)
+        now, volume = clock.now(), records.rows.load(conn, mount.volume_id, lock=True)
         if volume is None or volume.account != sandbox.account:
             raise NotFound(what="volume", id=mount.volume_id)
         if volume.state is not State.READY:
@@ -170,7 +131,7 @@ def refuse_taken(volume: Volume, attachments: Sequence[Attachment], is_read_only
                 why=f"{volume.name} is attached to {one.sandbox_id}, {mode_of(one.is_read_only)}",
                 reason="attached",
                 sandbox_id=one.sandbox_id,
-                hint="Destroy that sandbox first; or let all of them have it read-only (mode ro).",
+                hint="Delete that sandbox first; or let all of them have it read-only (mode ro).",
             )
 
 
@@ -181,7 +142,7 @@ def refuse_attached(conn: Connection, volume: Volume) -> None:
             why=f"{volume.name} is attached to {one.sandbox_id}",
             reason="attached",
             sandbox_id=one.sandbox_id,
-            hint="Destroy that sandbox first.",
+            hint="Delete that sandbox first.",
         )
 
 
@@ -192,7 +153,7 @@ def refuse_in_use(conn: Connection, volume: Volume) -> None:
             why=f"{volume.name} is in use by {one.sandbox_id}, {mode_of(one.is_read_only)}",
             reason="attached",
             sandbox_id=one.sandbox_id,
-            hint="Stop or destroy that sandbox first; a stopped one finds it as restored when it is resumed.",
+            hint="Stop or delete that sandbox first; a stopped one finds it as restored when it is resumed.",
         )
 
 

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.policy import KeepPolicy, check_room
+from sandboxer.artifacts.records import MB, USABLE, Holding, Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot, set_head
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
+from sandboxer.artifacts.use_cases import KeptUseCases
 from sandboxer.artifacts.volumes import records
-from sandboxer.artifacts.volumes.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.artifacts.volumes.records import Attachment, Volume
-from sandboxer.artifacts.volumes.repository import (
-    Step,
-    VolumeRepository,
-    refuse_attached,
-    refuse_in_use,
-    refuse_name,
-)
+from sandboxer.artifacts.volumes.repository import refuse_attached, refuse_in_use, refuse_name
 from sandboxer.backends.contract import Backend, KeptDisk, Resources, VolumeMount, Volumes, VolumeUsage
-from sandboxer.backends.volume_paths import check_volume_paths
-from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
-from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotAvailable, NotFound, SandboxerError
-from sandboxer.kernel.ids import is_volume_id, new_id
+from sandboxer.backends.shared import check_volume_paths
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotAvailable, NotFound
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
-from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.sandboxes.use_cases.locks import refuse_locked
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
+from sandboxer.store.steps import Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wanted:
     name: str
     # None: as large as what it is copied from.
@@ -46,14 +38,9 @@ class Wanted:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeUseCases:
-    sandboxes: SandboxUseCases
+@value_class
+class VolumeUseCases(KeptUseCases[Volume]):
     snapshots: SnapshotUseCases
-    clock: Clock
-    repository: VolumeRepository
-    operations: Operations
-    policy: KeepPolicy
 
     async def create(self, wanted: Wanted, caller: Caller, *, also: Also | None = None) -> Volume:
         """Creates an empty volume, or a copy of a snapshot that was taken of a volume."""
@@ -61,22 +48,14 @@ class VolumeUseCases:
         self.reconciler(planned)
 
         def check(conn: Connection) -> None:
-            self._check_room(conn, planned, more=1, more_mb=planned.size_mb)
+            self.check_room(conn, planned, more_bytes=planned.size_mb * MB)
 
         opened = await self.repository.create(planned, check=check, also=also)
         return await self.operations.perform(opened.id, "make", lambda: self._make(opened, caller))
 
-    async def recall(self, volume_id: str, caller: Caller) -> Volume | None:
-        """Returns the volume of a create whose answer was lost, or None if nothing was made."""
-        await self.operations.free(volume_id)
-        volume = await self.get(volume_id, caller)
-        return None if volume.state in OVER else volume
-
     async def get(self, ref: str, caller: Caller) -> Volume:
-        """Returns a volume by id, or by name within the caller's account. Raises NotFound, also for somebody
-        else's.
-        """
-        volume = await self.repository.store.read(lambda conn: _find(conn, ref, caller))
+        """Returns the volume. Raises NotFound, also for somebody else's."""
+        volume = await self.repository.find(ref)
         if volume is None or not (caller.is_owner or volume.account == caller.account):
             raise NotFound(what="volume", id=ref)
         return volume
@@ -88,7 +67,7 @@ class VolumeUseCases:
             lambda conn: records.load_page(
                 conn,
                 account=None if caller.is_owner else caller.account,
-                states=() if state is None else (state,),
+                state=state,
                 cursor=cursor,
                 limit=limit,
             )
@@ -143,7 +122,7 @@ class VolumeUseCases:
 
         async def act() -> Volume:
             current = await self.get(volume.id, caller)
-            _refuse_over(current)
+            self.refuse_over(current)
             changes: dict[str, object] = {}
             if name is not None and name != current.name:
                 # Checked before the size changes; decided when the record does.
@@ -151,10 +130,12 @@ class VolumeUseCases:
                 changes["name"] = name
             if labels is not None:
                 changes["labels"] = dict(labels)
-            data = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
+            data: dict[str, object] = {} if size_mb is None else {"size_mb": size_mb}
+            if "name" in changes:
+                data["former_name"] = current.name
             if size_mb is None or size_mb == current.size_mb:
-                return await self._amend(current.id, caller, "changed", changes, data)
-            changes |= {"size_mb": size_mb, "rate_msats": self.repository.rate(current.account, size_mb)}
+                return await self.amend(current.id, caller, "changed", changes, data)
+            changes |= {"size_mb": size_mb, "rate_msats": self._rate(current.account, size_mb)}
             return await self._resize(current, size_mb, caller, changes, data)
 
         return await self.operations.perform(volume.id, "change", act)
@@ -164,7 +145,7 @@ class VolumeUseCases:
     ) -> Snapshot:
         """Keeps the volume as it is now; whoever writes to it goes on."""
         volume = await self.get(ref, caller)
-        _refuse_over(volume)
+        self.refuse_over(volume)
         usage = await self.usage(volume)
 
         async def take(disk_id: str) -> tuple[KeptDisk, float]:
@@ -200,21 +181,21 @@ class VolumeUseCases:
 
         async def act() -> Volume:
             current = await self.get(volume.id, caller)
-            _refuse_over(current)
+            self.refuse_over(current)
             if not despite_lock:
                 refuse_locked(current)
             await self.repository.store.read(lambda conn: refuse_in_use(conn, current))
             # The backend checks the same again, and lets nobody attach it meanwhile.
             await self.reconciler(current).restore_volume(current.id, source.id)
-            step = Step(
-                signal=None,
-                actor=actor_of(caller),
-                reason="restored_by_caller",
-                kind="volume.restored",
-                data={"snapshot_id": source.id},
+            return await self.amend(
+                current.id,
+                caller,
+                "restored",
+                {},
+                {"snapshot_id": source.id},
+                check=None,
                 also=lambda conn: set_head(conn, current.id, source.id),
             )
-            return await self.repository.move(current.id, step)
 
         return await self.operations.perform(volume.id, "restore", act)
 
@@ -222,66 +203,28 @@ class VolumeUseCases:
         """Returns the caller's volumes, each with the snapshot it was copied from."""
         return [(one.id, one.origin) for one in await self.repository.living(caller.account)]
 
-    async def lock(self, ref: str, caller: Caller) -> Volume:
-        """Locks it. One that is locked already counts as success."""
-        volume = await self.get(ref, caller)
-        if volume.locked_at is not None:
-            return volume
-        return await self._amend(volume.id, caller, "locked", {"locked_at": self.clock.now()}, {})
+    async def erase(self, record: Volume) -> None:
+        await self.reconciler(record).drop_volume(record.id)
 
-    async def unlock(self, ref: str, caller: Caller) -> Volume:
-        """Unlocks it after the edge had it confirmed. One that is not locked counts as success."""
-        volume = await self.get(ref, caller)
-        if volume.locked_at is None:
-            return volume
-        return await self._amend(volume.id, caller, "unlocked", {"locked_at": None}, {})
+    def refuse_drop_stored(self, conn: Connection, record: Volume) -> None:
+        refuse_attached(conn, record)
 
-    async def drop(self, ref: str, caller: Caller, *, despite_lock: bool = False) -> Volume:
-        """Drops it. A dropped one counts as success. Raises Conflict while it is attached to anything."""
-        volume = await self.get(ref, caller)
-        return await self.remove(
-            volume,
-            Signal.DROP,
-            actor=actor_of(caller),
-            reason="dropped_by_caller",
-            despite_lock=despite_lock,
-        )
-
-    async def remove(
-        self, volume: Volume, signal: Signal, *, actor: str, reason: str, despite_lock: bool = True
-    ) -> Volume:
-        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
-        interrupted.
-        """
-
-        async def act() -> Volume:
-            current = await self.repository.find(volume.id)
-            if current is None or current.state in OVER:
-                return current or volume
-            if current.state is not State.DROPPING:
-                step = Step(
-                    signal=signal,
-                    actor=actor,
-                    reason=reason,
-                    check=None if despite_lock else refuse_locked,
-                    check_stored=refuse_attached,
-                )
-                await self.repository.move(volume.id, step)
-            await self.reconciler(volume).drop_volume(volume.id)
-            return await self.repository.move(
-                volume.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason)
+    def refuse_over(self, record: Volume) -> None:
+        if record.state not in USABLE:
+            raise IllegalTransition(
+                signal="change",
+                state=record.state.value,
+                hint=f"Look at its state: GET /v1/volumes/{record.id}.",
             )
 
-        return await self.operations.perform(volume.id, "drop", act)
-
     def reconciler(self, volume: Volume) -> Volumes:
-        backend: Backend | None = self.sandboxes.dependencies.backends.get(volume.backend)
+        backend: Backend | None = self.sandboxes.backends.get(volume.backend)
         if not isinstance(backend, Volumes):
             raise NotAvailable(what="volumes", why=f"{volume.backend} has none")
         return backend
 
     async def _planned(self, wanted: Wanted, caller: Caller) -> Volume:
-        dependencies, now = self.sandboxes.dependencies, self.clock.now()
+        dependencies, now = self.sandboxes, self.clock.now()
         backend, size_mb = dependencies.profiles.get(dependencies.default_profile).backend, wanted.size_mb
         if wanted.from_snapshot is not None:
             source = await self.snapshots.usable(wanted.from_snapshot, caller, of_volume=True)
@@ -300,24 +243,18 @@ class VolumeUseCases:
             size_mb=size_mb,
             origin=wanted.from_snapshot,
             labels=dict(wanted.labels),
-            rate_msats=self.repository.rate(caller.account, size_mb),
+            rate_msats=self._rate(caller.account, size_mb),
             created_at=now,
             state_since=now,
         )
 
     async def _make(self, opened: Volume, caller: Caller) -> Volume:
-        actor = actor_of(caller)
         try:
             await self.reconciler(opened).make_volume(opened.id, size_mb=opened.size_mb, origin=opened.origin)
-            return await self.repository.move(opened.id, Step(signal=Signal.MADE, actor=actor, reason="made"))
+            made: Step[Volume, Signal] = Step(signal=Signal.MADE, actor=actor_of(caller), reason="made")
+            return await self.repository.move(opened.id, made)
         except BaseException as error:
-            await self.reconciler(opened).drop_volume(opened.id)
-            known = isinstance(error, SandboxerError)
-            data = {"why": str(error)[:300] if known else "it broke"}
-            reason = error.code if isinstance(error, SandboxerError) else "broken"
-            await self.repository.move(
-                opened.id, Step(signal=Signal.FAIL, actor=actor, reason=reason, data=data)
-            )
+            await self.give_up(opened, error, caller)
             raise
 
     async def _resize(
@@ -334,59 +271,21 @@ class VolumeUseCases:
         more_mb = size_mb - volume.size_mb
         if more_mb < 0:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
-            return await self._amend(volume.id, caller, "changed", changes, data)
+            return await self.amend(volume.id, caller, "changed", changes, data)
 
         def check(conn: Connection, grown: Volume) -> None:
             self.repository.admit(conn, grown, now=self.clock.now())
-            self._check_room(conn, grown, more=0, more_mb=more_mb, counted_mb=more_mb)
+            more, counted = more_mb * MB, Holding(count=0, size_bytes=more_mb * MB)
+            self.check_room(conn, grown, more=0, more_bytes=more, counted=counted)
 
-        changed = await self._amend(volume.id, caller, "changed", changes, data, check_stored=check)
+        changed = await self.amend(volume.id, caller, "changed", changes, data, check_stored=check)
         try:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
         except BaseException:
             before = {name: getattr(volume, name) for name in changes}
-            await self._amend(volume.id, caller, "changed", before, {"size_mb": volume.size_mb})
+            await self.amend(volume.id, caller, "changed", before, {"size_mb": volume.size_mb})
             raise
         return changed
 
-    def _check_room(
-        self, conn: Connection, volume: Volume, *, more: int, more_mb: int, counted_mb: int = 0
-    ) -> None:
-        """`counted_mb` says how much of it its record already accounts for."""
-        if volume.account != OWNER_ACCOUNT:
-            held = records.holding(conn, volume.account)
-            held = replace(held, size_bytes=held.size_bytes - counted_mb * records.MB)
-            check_room(held, self.policy, "volume", more=more, more_bytes=more_mb * records.MB)
-
-    async def _amend(
-        self,
-        volume_id: str,
-        caller: Caller,
-        what: str,
-        changes: Mapping[str, object],
-        data: Mapping[str, object],
-        *,
-        check_stored: Callable[[Connection, Volume], None] | None = None,
-    ) -> Volume:
-        step = Step(
-            signal=None,
-            actor=actor_of(caller),
-            reason=f"{what}_by_caller",
-            kind=f"volume.{what}",
-            changes=changes,
-            data={key: value for key, value in data.items() if value is not None},
-            check=_refuse_over,
-            check_stored=check_stored,
-        )
-        return await self.repository.move(volume_id, step)
-
-
-def _find(conn: Connection, ref: str, caller: Caller) -> Volume | None:
-    if is_volume_id(ref):
-        return records.rows.load(conn, ref)
-    return records.load_named(conn, caller.account, ref)
-
-
-def _refuse_over(volume: Volume) -> None:
-    if volume.state not in USABLE:
-        raise IllegalTransition(signal="change", state=volume.state.value, hint="GET it to see its state.")
+    def _rate(self, account: str, size_mb: int) -> int:
+        return self.repository.rate(account, "", size_mb * MB)

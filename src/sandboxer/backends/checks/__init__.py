@@ -7,9 +7,19 @@ a reason, and one that starts to pass is a failure: declarations must stay true.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import cast
 
-from sandboxer.backends.checks import commands, files, lifecycle, snapshots, volumes
-from sandboxer.backends.checks.suite import Bench, Check, CheckResult, MakeOrder, Reopen, Verdict, run_check
+from sandboxer.backends.checks import commands, disks, files, lifecycle
+from sandboxer.backends.checks.suite import (
+    Bench,
+    Check,
+    CheckResult,
+    FullBackend,
+    MakeOrder,
+    Reopen,
+    Verdict,
+    run_check,
+)
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import InvalidRequest
 
@@ -17,8 +27,7 @@ CHECKS: Sequence[Check] = (
     *lifecycle.suite.checks,
     *commands.suite.checks,
     *files.suite.checks,
-    *snapshots.suite.checks,
-    *volumes.suite.checks,
+    *disks.suite.checks,
 )
 
 
@@ -46,7 +55,7 @@ async def iterate_checks(
     unknown = set(deviations) - {check.name for check in CHECKS}
     if unknown:
         raise InvalidRequest(field="deviations", why=f"there is no check {', '.join(sorted(unknown))}")
-    bench = Bench(backend, make_order, reopen)
+    bench = Bench(cast(FullBackend, backend), make_order, reopen)
     for check in CHECKS:
         yield await run_check(check, bench, deviation=deviations.get(check.name))
 

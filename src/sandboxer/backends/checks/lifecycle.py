@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
+from typing import cast
 
 from sandboxer.backends.checks.commands import BEAT
-from sandboxer.backends.checks.suite import Bench, Box, Suite, expect, raises, until
-from sandboxer.backends.contract import Capability, Freezes, Handle, Presence, Resizes, Stops, Wall
+from sandboxer.backends.checks.suite import Bench, Box, FullBackend, Suite, at_once, expect, refused, until
+from sandboxer.backends.contract import Capability, Handle, Presence, Wall
 from sandboxer.backends.guest import Command, Output
 from sandboxer.kernel.errors import BackendLost, GuestRefused, InvalidRequest, NoCapacity, SandboxerError
 
@@ -40,7 +41,7 @@ async def a_fingerprint_says_whether_this_host_is_fit(bench: Bench) -> None:
 @suite.check("ready means that the supervisor answers")
 async def a_provisioned_sandbox_answers_at_once(bench: Bench) -> None:
     async with bench.box() as box:
-        await (await box.guest()).ping()
+        await box.ping()
         expect((await box.run("echo hi")).stdout == b"hi\n", "echo did not echo")
 
 
@@ -53,15 +54,11 @@ async def the_inventory_lists_what_exists(bench: Bench) -> None:
 
 @suite.check("destroy must leave nothing")
 async def a_removed_sandbox_is_gone(bench: Bench) -> None:
-    async with bench.box() as box:
-        guest = await box.guest()
+    async with bench.guest() as (box, guest):
         await bench.backend.teardown(box.order.sandbox_id)
-        seen = await bench.backend.recover(box.handle)
-        expect(seen.presence is Presence.GONE, f"it is {seen.presence}")
-        async with raises(BackendLost):
-            await (await bench.backend.guest(box.handle)).ping()
-        async with raises(BackendLost):
-            await guest.ping()
+        await box.demand(Presence.GONE)
+        await refused(box.ping(), BackendLost)
+        await refused(guest.ping(), BackendLost)
 
 
 @suite.check("a destroy is repeated after a crash")
@@ -74,49 +71,38 @@ async def removing_what_is_gone_or_never_was_is_success(bench: Bench) -> None:
 
 @suite.check("many callers may destroy the same sandbox")
 async def removing_twice_at_once_is_success(bench: Bench) -> None:
-    async with bench.box() as box, asyncio.TaskGroup() as group:
-        for _ in range(3):
-            group.create_task(bench.backend.teardown(box.order.sandbox_id))
+    async with bench.box() as box:
+        await at_once(bench.backend.teardown(box.order.sandbox_id) for _ in range(3))
 
 
 @suite.check("a record may outlive what it tells of")
 async def looking_for_what_never_was_finds_it_gone(bench: Bench) -> None:
     order = bench.make_order()
     handle = Handle(sandbox_id=order.sandbox_id, backend=bench.backend.name, version=1)
-    seen = await bench.backend.recover(handle)
-    expect(seen.presence is Presence.GONE, f"it is {seen.presence}")
+    await Box(bench.backend, order, handle).demand(Presence.GONE)
 
 
 @suite.check("handles are kept in a database")
 async def a_handle_still_works_after_being_written_as_json(bench: Bench) -> None:
     async with bench.box() as box:
         data = json.loads(json.dumps(dict(box.handle.data)))
-        again = Handle(
-            sandbox_id=box.handle.sandbox_id,
-            backend=box.handle.backend,
-            version=box.handle.version,
-            data=data,
-        )
-        seen = await bench.backend.recover(again)
-        expect(seen.presence is Presence.RUNNING, f"it is {seen.presence}")
-        await (await bench.backend.guest(again)).ping()
+        again = replace(box, handle=replace(box.handle, data=data))
+        await again.demand(Presence.RUNNING)
+        await again.ping()
 
 
 @suite.check("sandboxes outlive the server")
 async def a_backend_that_is_opened_again_finds_its_sandboxes(bench: Bench) -> None:
-    async with bench.box() as box:
-        guest = await box.guest()
+    async with bench.guest() as (box, guest):
         async with await guest.run(Command(argv=("sleep", "1000")), process_id="prc_outlives"):
             pass
         # Without a way to reopen, the same backend stands in.
         reopened = bench.reopen() if bench.reopen else contextlib.nullcontext(bench.backend)
         async with reopened as other:
-            seen = await other.recover(box.handle)
-            expect(seen.presence is Presence.RUNNING, f"it is {seen.presence}")
+            again = replace(box, backend=cast(FullBackend, other))
+            await again.demand(Presence.RUNNING)
             expect(box.order.sandbox_id in await other.inventory(), "it is not listed")
-            running = {
-                p.process_id for p in await (await other.guest(box.handle)).processes() if p.exit is None
-            }
+            running = await again.running()
             expect(running == {"prc_outlives"}, f"its processes are {running}")
 
 
@@ -126,7 +112,7 @@ async def an_id_can_be_used_again_with_a_new_disk(bench: Bench) -> None:
         await box.run("echo old > /root/old")
         await bench.backend.teardown(box.order.sandbox_id)
         handle = await bench.backend.provision(box.order)
-        again = type(box)(bench.backend, box.order, handle)
+        again = replace(box, handle=handle)
         expect((await again.run("test -e /root/old")).exit.code == 1, "the old disk is still there")
 
 
@@ -149,16 +135,7 @@ async def a_cancelled_provision_leaves_nothing(bench: Bench) -> None:
 
 @suite.check("a full or broken host must not leak either")
 async def an_image_that_does_not_exist_is_refused_and_leaves_nothing(bench: Bench) -> None:
-    order = bench.make_order()
-    wrong = type(order)(
-        sandbox_id=order.sandbox_id,
-        image="no-such-image",
-        resources=order.resources,
-        trust=order.trust,
-    )
-    async with raises(SandboxerError):
-        await bench.backend.provision(wrong)
-    expect(order.sandbox_id not in await bench.backend.inventory(), "something is left")
+    await bench.refuse_order(replace(bench.make_order(), image="no-such-image"), SandboxerError)
 
 
 @suite.check("a hundred agents arrive at once")
@@ -167,9 +144,7 @@ async def many_can_be_made_at_once(bench: Bench) -> None:
         async with bench.box() as box:
             expect((await box.run("echo hi")).stdout == b"hi\n", "echo did not echo")
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(10):
-            group.create_task(live())
+    await at_once(live() for _ in range(10))
 
 
 @suite.check("usage is billed and shown")
@@ -205,10 +180,7 @@ async def begin_to_beat(box: Box) -> None:
     async with await (await box.guest()).run(Command(argv=argv, env={"PATH": "/usr/bin:/bin"})):
         pass
 
-    async def began() -> bool:
-        return (await box.run("test -e /tmp/beat")).exit.code == 0
-
-    await until(began, "the loop never began")
+    await box.wait_for_file("/tmp/beat", "the loop never began")
 
 
 async def still(box: Box) -> bool:
@@ -219,16 +191,13 @@ async def still(box: Box) -> bool:
 
 @suite.check("a frozen sandbox costs no CPU, and its files can be fetched", needs=Capability.FREEZE)
 async def freezing_stops_every_process_and_leaves_files_readable(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Freezes)
     async with bench.box() as box:
         await begin_to_beat(box)
-        await backend.freeze(box.handle)
-        seen = await bench.backend.recover(box.handle)
-        expect(seen.presence is Presence.FROZEN, f"it is {seen.presence}")
+        await bench.backend.freeze(box.handle)
+        await box.demand(Presence.FROZEN)
         expect(await still(box), "something still runs")
-        await (await box.guest()).ping()
-        await backend.thaw(box.handle)
+        await box.ping()
+        await bench.backend.thaw(box.handle)
 
         async def moves() -> bool:
             return not await still(box)
@@ -238,62 +207,48 @@ async def freezing_stops_every_process_and_leaves_files_readable(bench: Bench) -
 
 @suite.check("requests are repeated", needs=Capability.FREEZE)
 async def freezing_and_thawing_twice_is_success(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Freezes)
     async with bench.box() as box:
-        for act in (backend.freeze, backend.freeze, backend.thaw, backend.thaw):
+        for act in (bench.backend.freeze, bench.backend.freeze, bench.backend.thaw, bench.backend.thaw):
             await act(box.handle)
         expect((await box.run("echo hi")).stdout == b"hi\n", "it does not work after the thaw")
 
 
 @suite.check("TTL ends frozen sandboxes too", needs=Capability.FREEZE)
 async def a_frozen_sandbox_can_be_removed(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Freezes)
     async with bench.box() as box:
         await begin_to_beat(box)
-        await backend.freeze(box.handle)
+        await bench.backend.freeze(box.handle)
         await bench.backend.teardown(box.order.sandbox_id)
-        expect((await bench.backend.recover(box.handle)).presence is Presence.GONE, "it is not gone")
+        await box.demand(Presence.GONE)
 
 
 @suite.check("stopped means: costs a disk and nothing else", needs=Capability.STOP)
 async def stopping_ends_processes_and_resuming_finds_the_disk(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Stops)
     async with bench.box() as box:
         await box.run("echo kept > /root/kept")
         await begin_to_beat(box)
-        await backend.stop(box.handle)
-        await backend.stop(box.handle)
-        seen = await bench.backend.recover(box.handle)
-        expect(seen.presence is Presence.STOPPED, f"it is {seen.presence}")
+        await bench.backend.stop(box.handle)
+        await bench.backend.stop(box.handle)
+        await box.demand(Presence.STOPPED)
         expect(box.order.sandbox_id in await bench.backend.inventory(), "a stopped sandbox is not listed")
-        async with raises(BackendLost):
-            await (await bench.backend.guest(box.handle)).ping()
-        handle = await backend.resume(box.handle, box.order)
-        again = Box(bench.backend, box.order, handle)
-        expect((await again.run("cat /root/kept")).stdout == b"kept\n", "the disk is not the old one")
-        expect(
-            not [p for p in await (await again.guest()).processes() if p.exit is None], "something still runs"
-        )
-        expect((await bench.backend.recover(handle)).presence is Presence.RUNNING, "it does not run")
+        await refused(box.ping(), BackendLost)
+        again = await box.resumed()
+        expect(await again.text("cat /root/kept") == b"kept\n", "the disk is not the old one")
+        expect(not await again.running(), "something still runs")
+        await again.demand(Presence.RUNNING)
 
 
 @suite.check("what is kept is removed in the end", needs=Capability.STOP)
 async def a_stopped_sandbox_can_be_removed(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Stops)
     async with bench.box() as box:
-        await backend.stop(box.handle)
+        await bench.backend.stop(box.handle)
         await bench.backend.teardown(box.order.sandbox_id)
-        expect((await bench.backend.recover(box.handle)).presence is Presence.GONE, "it is not gone")
+        await box.demand(Presence.GONE)
 
 
 @suite.check("services inside are reached through the host")
 async def a_port_inside_can_be_talked_to(bench: Bench) -> None:
-    async with bench.box() as box:
-        guest = await box.guest()
+    async with bench.guest() as (_, guest):
         argv = ("python3", "-c", ECHO_SERVER)
         command = Command(argv=argv, env={"PATH": "/usr/local/bin:/usr/bin:/bin"})
         async with await guest.run(command) as process:
@@ -313,34 +268,34 @@ async def a_port_inside_can_be_talked_to(bench: Bench) -> None:
 
 @suite.check("a service may be down")
 async def a_port_where_nobody_listens_is_refused(bench: Bench) -> None:
-    async with bench.box() as box, raises(GuestRefused):
-        await (await box.guest()).connect(4243)
+    async with bench.guest() as (_, guest):
+        await refused(guest.connect(4243), GuestRefused)
+
+
+async def demand_memory(box: Box, size_mb: int) -> None:
+    limit = (await box.backend.usage(box.handle)).memory_limit_bytes
+    expect(limit == size_mb * MB, f"the limit is {limit}")
 
 
 @suite.check("an agent's build needs more for a minute", needs=Capability.RESIZE)
 async def resizing_changes_the_limits_of_what_runs(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Resizes)
-    async with bench.box(memory_mb=64) as box:
+    async with bench.box(bench.sized_order(memory_mb=64)) as box:
         had = box.order.resources
         await box.run("echo here > /tmp/kept")
-        await backend.resize(box.handle, replace(had, memory_mb=128, pids=had.pids + 8))
-        usage = await backend.usage(box.handle)
-        expect(usage.memory_limit_bytes == 128 * MB, f"the limit is {usage.memory_limit_bytes}")
+        await bench.backend.resize(box.handle, replace(had, memory_mb=128, pids=had.pids + 8))
+        await demand_memory(box, 128)
+        usage = await bench.backend.usage(box.handle)
         expect(usage.processes_limit == had.pids + 8, f"the limit is {usage.processes_limit}")
         expect((await box.run("cat /tmp/kept")).stdout == b"here\n", "what ran or was kept is gone")
-        await backend.resize(box.handle, had)
-        usage = await backend.usage(box.handle)
-        expect(usage.memory_limit_bytes == 64 * MB, f"the limit is {usage.memory_limit_bytes}")
+        await bench.backend.resize(box.handle, had)
+        await demand_memory(box, 64)
 
 
 @suite.check("a host promises only what it has", needs=Capability.RESIZE)
 async def resizing_beyond_the_host_is_refused_and_changes_nothing(bench: Bench) -> None:
-    backend = bench.backend
-    assert isinstance(backend, Resizes)
-    async with bench.box(memory_mb=64) as box:
+    async with bench.box(bench.sized_order(memory_mb=64)) as box:
         had = box.order.resources
-        async with raises(NoCapacity, InvalidRequest):
-            await backend.resize(box.handle, replace(had, memory_mb=2**34))
-        usage = await backend.usage(box.handle)
-        expect(usage.memory_limit_bytes == 64 * MB, f"the limit is {usage.memory_limit_bytes}")
+        await refused(
+            bench.backend.resize(box.handle, replace(had, memory_mb=2**34)), NoCapacity, InvalidRequest
+        )
+        await demand_memory(box, 64)

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
-from sandboxer.backends.contract import Backend, Capability, Handle, Order, Resources, capabilities_of
-from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream, TerminalSize
+from sandboxer.backends.contract import (
+    Backend,
+    Capability,
+    Freezes,
+    Handle,
+    Order,
+    Presence,
+    Resizes,
+    Snapshots,
+    Stops,
+    Volumes,
+    capabilities_of,
+)
+from sandboxer.backends.guest import Command, Exit, Files, Guest, Output, Stream, TerminalSize
+from sandboxer.kernel.values import brief_value_class, value_class
 
 MakeOrder = Callable[[], Order]
 Reopen = Callable[[], AbstractAsyncContextManager[Backend]]
 # One behaviour, sandbox included; the slowest takes a few seconds on a busy machine.
 TIMEOUT_S = 60.0
+T = TypeVar("T")
+
+
+class FullBackend(Backend, Stops, Freezes, Resizes, Snapshots, Volumes, Protocol):
+    """Names everything that checks may ask of a backend. What a check needs of it, `Check.needs` says."""
 
 
 class CheckFailed(AssertionError):
@@ -29,7 +47,7 @@ def expect(condition: object, message: str) -> None:
         raise CheckFailed(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Ran:
     """Holds what a command did."""
 
@@ -38,20 +56,44 @@ class Ran:
     stderr: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Box:
     """A sandbox that a check works with."""
 
-    backend: Backend
+    backend: FullBackend
     order: Order
     handle: Handle
 
     async def guest(self) -> Guest:
         return await self.backend.guest(self.handle)
 
+    async def ping(self) -> None:
+        await (await self.guest()).ping()
+
+    async def resumed(self) -> Box:
+        """Starts it again after a stop."""
+        return replace(self, handle=await self.backend.resume(self.handle, self.order))
+
+    async def demand(self, presence: Presence) -> None:
+        seen = await self.backend.recover(self.handle)
+        expect(seen.presence is presence, f"it is {seen.presence}")
+
+    async def text(self, script: str) -> bytes:
+        """Returns what a shell script prints."""
+        return (await self.run(script)).stdout
+
+    async def running(self) -> set[str]:
+        return {one.process_id for one in await (await self.guest()).processes() if one.exit is None}
+
+    async def wait_for_file(self, path: str, message: str, *, within_s: float = 5.0) -> None:
+        async def is_there() -> bool:
+            return (await self.run(f"test -e {path}")).exit.code == 0
+
+        await until(is_there, message, within_s=within_s)
+
     async def run(
         self,
-        script: str,
+        script: str | Sequence[str],
         *,
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
@@ -59,24 +101,10 @@ class Box:
         user: str = "root",
         terminal: TerminalSize | None = None,
     ) -> Ran:
-        """Runs a shell script to its end."""
-        return await self.run_argv(
-            ("/bin/sh", "-c", script), stdin=stdin, env=env, cwd=cwd, user=user, terminal=terminal
-        )
-
-    async def run_argv(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = "/",
-        user: str = "root",
-        terminal: TerminalSize | None = None,
-    ) -> Ran:
+        """Runs a shell script, or the words of a command, to its end."""
         given = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **(env or {})}
         command = Command(
-            argv=argv,
+            argv=("/bin/sh", "-c", script) if isinstance(script, str) else script,
             env=given,
             cwd=cwd,
             user=user,
@@ -94,28 +122,45 @@ class Box:
             return reading.result()
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Bench:
     """Gives a check its backend, and sandboxes that are gone when it ends."""
 
-    backend: Backend
+    backend: FullBackend
     make_order: MakeOrder
     # Opens the backend a second time, as a restarted server would; None where the caller cannot.
     reopen: Reopen | None = None
 
     @asynccontextmanager
-    async def box(self, **resources: float) -> AsyncIterator[Box]:
-        order = self.make_order()
-        if resources:
-            order = replace(order, resources=_resized(order.resources, resources))
+    async def box(self, order: Order | None = None) -> AsyncIterator[Box]:
+        order = order or self.make_order()
         handle = await self.backend.provision(order)
         try:
             yield Box(self.backend, order, handle)
         finally:
             await self.backend.teardown(order.sandbox_id)
 
+    @asynccontextmanager
+    async def guest(self) -> AsyncIterator[tuple[Box, Guest]]:
+        async with self.box() as box:
+            yield box, await box.guest()
 
-@dataclass(frozen=True, slots=True)
+    @asynccontextmanager
+    async def files(self) -> AsyncIterator[tuple[Box, Files]]:
+        async with self.guest() as (box, guest):
+            yield box, guest.files
+
+    def sized_order(self, **resources: float) -> Order:
+        order = self.make_order()
+        return replace(order, resources=replace(order.resources, **resources))  # type: ignore[arg-type]
+
+    async def refuse_order(self, order: Order, *kinds: type[Exception]) -> None:
+        """Demands that the backend refuses an order and leaves nothing of it."""
+        await refused(self.backend.provision(order), *kinds)
+        expect(order.sandbox_id not in await self.backend.inventory(), "something is left")
+
+
+@brief_value_class
 class Check:
     name: str
     # What would go wrong for users of a backend that fails it.
@@ -135,7 +180,7 @@ class Verdict(StrEnum):
     NOT_OFFERED = "not_offered"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CheckResult:
     name: str
     why: str
@@ -206,17 +251,20 @@ async def until(condition: Callable[[], Awaitable[object]], message: str, *, wit
         await asyncio.sleep(0.02)
 
 
-@contextlib.asynccontextmanager
-async def raises(*kinds: type[Exception]) -> AsyncIterator[None]:
+async def refused(act: Awaitable[object], *kinds: type[Exception]) -> None:
+    """Awaits `act`, which has to raise one of these errors."""
+    wanted = " or ".join(kind.__name__ for kind in kinds)
     try:
-        yield
+        await act
     except kinds:
         return
     except Exception as error:
-        wanted = " or ".join(kind.__name__ for kind in kinds)
         raise CheckFailed(f"{wanted} was expected, not {type(error).__name__}: {error}") from error
-    raise CheckFailed(f"{' or '.join(kind.__name__ for kind in kinds)} was expected, but nothing was raised")
+    raise CheckFailed(f"{wanted} was expected, but nothing was raised")
 
 
-def _resized(resources: Resources, changes: Mapping[str, float]) -> Resources:
-    return replace(resources, **changes)  # type: ignore[arg-type]
+async def at_once(acts: Iterable[Coroutine[object, object, T]]) -> list[T]:
+    """Runs all of these side by side, and returns what they returned."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(act) for act in acts]
+    return [task.result() for task in tasks]

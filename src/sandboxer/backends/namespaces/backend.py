@@ -33,25 +33,24 @@ from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hi
 from sandboxer.backends.namespaces.creation import Making, resize_box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.fingerprint import examine
+from sandboxer.backends.namespaces.growth import Growth
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
-from sandboxer.backends.namespaces.health import parts_of, watch_launcher
-from sandboxer.backends.namespaces.holdings import Holdings
+from sandboxer.backends.namespaces.holdings import Holdings, Precedence, parts_of
 from sandboxer.backends.namespaces.kept.copies import Copies, Counting
 from sandboxer.backends.namespaces.kept.disks import Keeping, Shaping
 from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.kernel_objects import ObjectWatch
-from sandboxer.backends.namespaces.launcher import Launcher
+from sandboxer.backends.namespaces.launcher import Launcher, watch_launcher
 from sandboxer.backends.namespaces.pool import MB, open_pool
-from sandboxer.backends.namespaces.precedence import Precedence
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
-from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
 from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
+from sandboxer.kernel.values import is_sandbox_id
 
 log = logging.getLogger(__name__)
 NAME = "ext.namespaces"
@@ -305,10 +304,7 @@ class NamespacesBackend:
         return await self._keeping.replace_disk(self._box(sandbox_id), disk_id)
 
     def _box(self, sandbox_id: str) -> Box:
-        box = self.dependencies.known.get(sandbox_id)
-        if box is None:
-            raise NotFound(what="sandbox", id=sandbox_id)
-        return box
+        return or_not_found(self.dependencies.known.get(sandbox_id), what="sandbox", id=sandbox_id)
 
     def _guest(self, sandbox_id: str) -> NamespacesGuest:
         guest = self._guests.get(sandbox_id)
@@ -386,7 +382,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         dependencies = BackendDependencies(
             settings=settings,
             boot_id=boot_id(),
-            host=measure_host(pool, settings.pool_headroom_mb),
+            host=measure_host(pool, settings),
             pool=pool,
             cgroups=cgroups,
             boxes=boxes,
@@ -401,11 +397,14 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             masked=maskable(),
         )
         dependencies.remember_all()
+        growth = Growth(dependencies)
+        await in_thread(threads, growth.begin)
         backend = NamespacesBackend(dependencies)
         stack.push_async_callback(backend.close)
         await launcher.start()
         async with own_tasks() as loops:
             loops.start(backend.beat(), name="heartbeat")
+            loops.start(growth.watch(), name="growth of the storage pool")
             loops.start(watch_launcher(launcher), name="whether the launcher answers")
             loops.start(ObjectWatch(dependencies).watch(), name="kernel objects of sandboxes")
             yield backend

@@ -15,15 +15,15 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.contract import Lack, Order, Resources
-from sandboxer.backends.namespaces.settings import NamespacesSettings
-from sandboxer.backends.namespaces.walls import WALLS_VERSION
+from sandboxer.backends.namespaces.settings import WALLS_VERSION, NamespacesSettings
+from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.values import is_sandbox_id, value_class
 
 RECORD = "box.json"
 RECORD_BYTES = 2048
@@ -43,7 +43,7 @@ class Stage(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Box:
     sandbox_id: str
     stage: Stage
@@ -131,12 +131,10 @@ class BoxFolder:
         data = json.dumps({name: getattr(box, name) for name in _FIELDS}).encode().ljust(RECORD_BYTES)
         if len(data) > RECORD_BYTES:
             raise Broken(why=f"the record of {box.sandbox_id} has {len(data)} bytes")
-        fd = os.open(f"{folder}/{RECORD}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        with opened(f"{folder}/{RECORD}", flags, mode=0o600) as fd:
             if os.write(fd, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(fd)
 
     def read(self, sandbox_id: str) -> Box | None:
         """Reads a record; None when there is none, or when the server was killed before it was complete."""

@@ -4,14 +4,19 @@ Debian 12 know no simple quotas.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
+from sandboxer.backends.shared import opened
+from sandboxer.kernel.values import value_class
+
+_RESIZE = 0x50009403
 _SUBVOL_CREATE = 0x5000940E
 _SNAP_DESTROY = 0x5000940F
 _SNAP_CREATE = 0x50009417
@@ -21,10 +26,13 @@ _INO_LOOKUP = 0xD0009412
 _FS_INFO = 0x8400941F
 _QUOTA_CTL = 0xC0109428
 _QGROUP_CREATE = 0x4010942A
+_QGROUP_ASSIGN = 0x40189429
 
 _QUOTA_ENABLE = 1
 _QUOTA_ENABLE_SIMPLE = 4
 _FIRST_FREE_OBJECT = 256
+# The quota group above those of all subvolumes, and that of the file system's own tree.
+_ALL, _TOP = (1 << 48) | 1, 5
 _READ_ONLY = 2
 _ROOT_READ_ONLY = 1
 _LIMIT_REFERENCED = 1
@@ -34,7 +42,7 @@ _EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Subvolume:
     uuid: str
     is_read_only: bool
@@ -44,13 +52,11 @@ class Subvolume:
 
 def is_btrfs(path: Path) -> bool:
     """Says whether `path` lies on btrfs: only there do these calls work."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(fd, _FS_INFO, bytearray(1024))
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+    with opened(path) as fd:
+        try:
+            fcntl.ioctl(fd, _FS_INFO, bytearray(1024))
+        except OSError:
+            return False
     return True
 
 
@@ -60,6 +66,13 @@ def filesystem_id(fd: int) -> str:
     fcntl.ioctl(fd, _FS_INFO, info)
     raw = bytes(info[16:32]).hex()
     return "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
+
+
+def resize(fd: int, size: str) -> None:
+    """Resizes the file system on its one device: bytes, or `max` for all that the device has."""
+    if _ioctl(fd, _RESIZE, _named(f"1:{size}")) > 0:
+        # Of btrfs alone, and no success: a balance or a change of size is under way, or was left half done.
+        raise OSError(errno.EBUSY, "another change of the file system is under way")
 
 
 def create_subvolume(parent_fd: int, name: str) -> None:
@@ -90,24 +103,49 @@ def look_at(fd: int) -> Subvolume:
     return Subvolume(uuid=info[296:312].hex(), is_read_only=bool(flags & _ROOT_READ_ONLY), changed=changed)
 
 
-def limit(fd: int, limit_bytes: int) -> None:
-    """Limits what the subvolume behind `fd` may hold."""
-    args = struct.pack("=QQQQQQ", subvolume_id(fd), _LIMIT_REFERENCED, limit_bytes, 0, 0, 0)
+def limit(pool_fd: int, number: int, limit_bytes: int) -> None:
+    """Limits what a subvolume may hold, and puts it below the limit of all, where there is one. `pool_fd` is
+    of the file system's own tree: who asks is charged with the change, and a full disk has nothing left.
+    """
+    _limit_group(pool_fd, number, limit_bytes)
+    _assign(pool_fd, number)
+
+
+def limit_all(pool_fd: int, limit_bytes: int) -> None:
+    """Limits what all disks together may hold."""
+    _limit_group(pool_fd, _ALL, limit_bytes)
+
+
+def gather_all(pool_fd: int, numbers: Iterable[int]) -> None:
+    """Puts the subvolumes of `numbers` below one limit, where there are simple quotas. The file system's own
+    tree stays out of it: at the limit no disk could be removed, nor the limit be changed.
+    """
+    with contextlib.suppress(FileExistsError):
+        fcntl.ioctl(pool_fd, _QGROUP_CREATE, bytearray(struct.pack("=QQ", 1, _ALL)))
+    for number in numbers:
+        if number != _TOP:
+            _assign(pool_fd, number)
+
+
+def _assign(pool_fd: int, number: int) -> None:
+    # There is none, it was removed meanwhile, or it is in it since an earlier start.
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        fcntl.ioctl(pool_fd, _QGROUP_ASSIGN, bytearray(struct.pack("=QQQ", 1, number, _ALL)))
+
+
+def _limit_group(fd: int, group: int, limit_bytes: int) -> None:
+    args = struct.pack("=QQQQQQ", group, _LIMIT_REFERENCED, limit_bytes, 0, 0, 0)
     _ioctl(fd, _QGROUP_LIMIT, bytearray(args))
 
 
 def flush(fd: int) -> None:
     """Flushes the whole file system: what is still in memory is not counted."""
-    if _libc.syncfs(fd) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _raise_if(_libc.syncfs(fd) < 0)
 
 
 def exchange(parent_fd: int, one: str, other: str) -> None:
     """Exchanges two names in one step."""
-    if _libc.renameat2(parent_fd, one.encode(), parent_fd, other.encode(), _EXCHANGE):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), one)
+    _raise_if(_libc.renameat2(parent_fd, one.encode(), parent_fd, other.encode(), _EXCHANGE), one)
 
 
 def subvolume_id(fd: int) -> int:
@@ -158,8 +196,15 @@ def _named(name: str) -> bytearray:
     return args
 
 
-def _ioctl(fd: int, request: int, args: bytearray) -> None:
+def _ioctl(fd: int, request: int, args: bytearray) -> int:
+    """Returns the kernel's answer; what one above zero means is a matter of the request."""
     buffer = (ctypes.c_char * len(args)).from_buffer(args)
-    if _libc.ioctl(fd, ctypes.c_ulong(request), buffer) < 0:
+    answer: int = _libc.ioctl(fd, ctypes.c_ulong(request), buffer)
+    _raise_if(answer < 0)
+    return answer
+
+
+def _raise_if(has_failed: object, *path: str) -> None:
+    if has_failed:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number), *path)

@@ -21,12 +21,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.backends.contract import Resources
+from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.values import brief_value_class, is_sandbox_id
 
 MB = 1024 * 1024
 CPU_PERIOD_US = 100_000
@@ -42,7 +42,7 @@ SPARE_PIDS = 16
 CONTROLLERS = ("memory", "cpu", "pids")
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Counters:
     """Counts events that tell why a command ended."""
 
@@ -52,14 +52,14 @@ class Counters:
     object_kills: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Counted:
     cpu_s: float
     memory_bytes: int
     processes: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Births:
     """Lists what the launcher makes and joins for one sandbox."""
 
@@ -69,7 +69,7 @@ class Births:
     born_in: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Hierarchies:
     """Says where the hierarchies are mounted on this host."""
 
@@ -87,6 +87,7 @@ class Cgroups:
     def __init__(self, hierarchies: Hierarchies, parent: str) -> None:
         self.hierarchies = hierarchies
         self.object_kills: Counter[str] = Counter()
+        self._read: dict[str, float] = {}
         self._unified = str(hierarchies.unified / parent)
         self._limits = {
             name: (str((hierarchies.unified if name in hierarchies.v2 else hierarchies.v1[name]) / parent))
@@ -342,6 +343,15 @@ class Cgroups:
         folder = self._unified if sandbox_id is None else f"{self._unified}/{sandbox_id}"
         return _pairs(f"{folder}/cpu.stat").get("usage_usec", 0) / 1e6
 
+    def read_s(self, sandbox_id: str) -> float:
+        """Reads the processor time of a sandbox for who counts it all the time."""
+        self._read[sandbox_id] = seconds = self.processor_s(sandbox_id)
+        return seconds
+
+    def unread_s(self, sandbox_id: str) -> float:
+        """Returns what it has had since it was last read, and forgets that."""
+        return max(0.0, self.processor_s(sandbox_id) - self._read.pop(sandbox_id, 0.0))
+
     def counted(self, sandbox_id: str) -> Counted:
         memory = self._number("memory", sandbox_id, "memory.current", "memory.usage_in_bytes")
         processes = self._number("pids", sandbox_id, "pids.current", "pids.current")
@@ -392,19 +402,13 @@ def socket_bytes(memory: int) -> int:
 
 
 def _read(path: str) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_CLOEXEC) as fd:
         return os.read(fd, 8192).decode()
-    finally:
-        os.close(fd)
 
 
 def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CLOEXEC) as fd:
         os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 def _pairs(path: str) -> dict[str, int]:

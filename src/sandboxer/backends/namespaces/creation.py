@@ -16,17 +16,16 @@ from dataclasses import replace
 from functools import partial
 
 from sandboxer.backends.contract import Order, Resources
-from sandboxer.backends.namespaces import admission
 from sandboxer.backends.namespaces.box import Box, Stage, new_box, pidfd_of
-from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.namespaces.dependencies import BackendDependencies, check_single
 from sandboxer.backends.namespaces.kept.disks import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.removal import Ending
+from sandboxer.backends.namespaces.settings import shm_bytes
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.namespaces.volumes import check_attachable
-from sandboxer.backends.namespaces.walls import shm_bytes
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -36,8 +35,9 @@ from sandboxer.kernel.errors import (
     NotFound,
     ProvisionFailed,
 )
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.fairness import note_work
 from sandboxer.kernel.tasks import in_thread, to_the_end
+from sandboxer.kernel.values import is_sandbox_id
 
 _HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 Timings = dict[str, float]
@@ -56,15 +56,16 @@ class Making:
         if order.sandbox_id in dependencies.known:
             raise Conflict(why=f"{order.sandbox_id} exists already")
         heritage = None if order.origin is None else await self._keeping.check(order.origin)
+        if heritage is not None:
+            await self._keeping.check_room(heritage, order.resources.disk_mb)
         tree = dependencies.image_tree(order.image if heritage is None else heritage.image)
         check_attachable(dependencies, order)
         dependencies.promise(order.resources, disk=True)
         try:
             slot = dependencies.ranges.take()
         except BaseException:
-            dependencies.promised = dependencies.promised.with_running(order.resources, -1).with_disk(
-                order.resources, -1
-            )
+            without = dependencies.promised.with_running(order.resources, -1)
+            dependencies.promised = without.with_disk(-order.resources.disk_mb)
             raise
         box = new_box(order, slot, dependencies.boot_id, image=tree)
         # From here on the box is known, and removing it gives back everything it was promised.
@@ -93,7 +94,7 @@ class Making:
         except BaseException:
             dependencies.promised = dependencies.promised.with_running(order.resources, -1)
             raise
-        dependencies.promised = dependencies.promised.with_disk(box.resources, -1).with_disk(order.resources)
+        dependencies.promised = dependencies.promised.with_disk(order.resources.disk_mb - box.disk_mb)
         starting = replace(new_box(order, slot, dependencies.boot_id, image=tree), stage=Stage.RESUMING)
         dependencies.known[box.sandbox_id] = starting
 
@@ -122,6 +123,7 @@ class Making:
             launched = await to_the_end(
                 dependencies.launcher.launch(self._launch_order(box, order, image, disks))
             )
+            note_work(launched.timings_ms.get("processor", 0.0) / 1e3)
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             dependencies.known[box.sandbox_id] = box
@@ -171,6 +173,7 @@ class Making:
                 (str(dependencies.pool.disk(one.volume_id)), one.path.removeprefix("/"), one.is_read_only)
                 for one in order.volumes
             ),
+            nests=order.nests,
         )
 
     async def _first_answer(self, box: Box) -> None:
@@ -243,8 +246,8 @@ def _promise(dependencies: BackendDependencies, before: Resources, after: Resour
     wanted = dependencies.promised.with_running(before, -1).with_running(after)
     grows = after.vcpus > before.vcpus or after.memory_mb > before.memory_mb or after.pids > before.pids
     if grows:
-        admission.check_single(dependencies.host, after)
-        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
+        check_single(dependencies.host, after)
+        dependencies.check_fits(wanted)
     dependencies.promised = wanted
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.pool import Pool, PoolKind
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import WIDTH, overlaps
+from sandboxer.backends.shared import text_of
+from sandboxer.kernel.values import value_class
 
 # overlayfs over idmapped layers.
 OLDEST_KERNEL = (5, 19)
@@ -31,7 +32,7 @@ NETLINK_SOCKETS = 128
 STOCK_RECEIVE_BYTES = 212_992
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HostBudgets:
     """Describes where memory is counted, and which budgets the whole host shares."""
 
@@ -61,7 +62,7 @@ class HostBudgets:
 
 def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerprint:
     """Examines this host, with the pool when it is open."""
-    fatal = list(_fatal(settings))
+    fatal = _fatal(settings)
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
     lacks += _shared_ids(settings)
@@ -84,88 +85,101 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     return Fingerprint(healthy=not fatal, walls=frozenset(walls), facts=facts, lacks=tuple(lacks))
 
 
-def _fatal(settings: NamespacesSettings) -> Iterator[Lack]:
-    if os.geteuid() != 0:
-        yield Lack(
-            what="everything",
-            why="not running as root; rootless operation does not exist yet",
-            remedy="start the server as root (sandboxes never run as root of the host)",
-        )
-    if _kernel() < OLDEST_KERNEL:
-        yield Lack(
-            what="uid ranges",
-            why=f"kernel {os.uname().release} has no overlay over idmapped mounts",
-            remedy="use Linux 5.19 or newer",
-        )
-    for program in ("launcher", "supervisor"):
-        if not (settings.guest_dir / program).is_file():
-            yield Lack(
-                what="sandboxes",
-                why=f"{settings.guest_dir / program} is missing",
-                remedy="make -C guest (needs gcc and make)",
-            )
-    if "overlay" not in _read("/proc/filesystems") and not Path("/sys/module/overlay").exists():
-        yield Lack(what="disks", why="the kernel offers no overlayfs", remedy="modprobe overlay")
-    for name in ("user", "mnt", "pid", "net", "ipc", "uts"):
-        if _read(f"/proc/sys/user/max_{name}_namespaces") == "0":
-            yield Lack(
-                what=f"{name} namespaces",
-                why=f"user.max_{name}_namespaces is 0",
-                remedy=f"sysctl user.max_{name}_namespaces=65536",
-            )
+def _those(*found: tuple[object, str, str, str]) -> list[Lack]:
+    """Returns what is lacking. Each row says whether it is, then what, why, and the remedy."""
+    return [Lack(what=what, why=why, remedy=remedy) for is_lacking, what, why, remedy in found if is_lacking]
 
 
-def _limits_lacking(controllers: dict[str, str]) -> Iterator[Lack]:
-    for name in ("memory", "cpu", "pids"):
-        if name not in controllers:
-            yield Lack(
-                what=f"{name} limits",
-                why=f"no cgroup hierarchy offers the {name} controller",
-                remedy=f"boot with cgroup_enable={name}, or free the controller",
+def _fatal(settings: NamespacesSettings) -> list[Lack]:
+    release, root = os.uname().release, "start the server as root (sandboxes never run as root of the host)"
+    has_overlay = "overlay" in _read("/proc/filesystems") or Path("/sys/module/overlay").exists()
+    programs = [settings.guest_dir / name for name in ("launcher", "supervisor")]
+    compile_them = "make -C guest (needs gcc and make)"
+    limits = [f"max_{name}_namespaces" for name in ("user", "mnt", "pid", "net", "ipc", "uts")]
+    return _those(
+        (os.geteuid() != 0, "everything", "not running as root; rootless operation does not exist yet", root),
+        (
+            _kernel() < OLDEST_KERNEL,
+            "uid ranges",
+            f"kernel {release} has no overlay over idmapped mounts",
+            "use Linux 5.19 or newer",
+        ),
+        *((not one.is_file(), "sandboxes", f"{one} is missing", compile_them) for one in programs),
+        (not has_overlay, "disks", "the kernel offers no overlayfs", "modprobe overlay"),
+        *(
+            (
+                _read(f"/proc/sys/user/{limit}") == "0",
+                limit.removeprefix("max_").replace("_", " "),
+                f"user.{limit} is 0",
+                f"sysctl user.{limit}=65536",
             )
-    yield Lack(
-        what="io limits",
-        why="buffered writes are not held back by cgroup v1, and are not limited on v2 yet",
-        remedy="give the pool a disk of its own",
+            for limit in limits
+        ),
     )
 
 
-def _pool_lacks(pool: Pool | None) -> Iterator[Lack]:
-    if pool is None:
-        if shutil.which("mkfs.btrfs") is None:
-            yield Lack(what="disk limits", why="mkfs.btrfs is missing", remedy="apt-get install btrfs-progs")
-    elif pool.kind is PoolKind.PLAIN:
-        yield Lack(
-            what="instant snapshots",
-            why="plain folders are copied file by file, and what runs stands still meanwhile",
-            remedy="apt-get install btrfs-progs, and start with an empty state folder",
-        )
-        yield Lack(
-            what="disk limits",
-            why=f"disks are plain folders: {pool.why_plain}",
-            remedy="apt-get install btrfs-progs, and start with an empty state folder",
-        )
-    elif not pool.limits_disks:
-        yield Lack(
-            what="disk limits", why="the pool takes no quotas", remedy="use a kernel with btrfs quotas"
-        )
+def _limits_lacking(controllers: dict[str, str]) -> list[Lack]:
+    return _those(
+        *(
+            (
+                name not in controllers,
+                f"{name} limits",
+                f"no cgroup hierarchy offers the {name} controller",
+                f"boot with cgroup_enable={name}, or free the controller",
+            )
+            for name in ("memory", "cpu", "pids")
+        ),
+        (
+            True,
+            "io limits",
+            "buffered writes are not held back by cgroup v1, and are not limited on v2 yet",
+            "give the pool a disk of its own",
+        ),
+    )
 
 
-def _small_lacks() -> Iterator[Lack]:
-    pid_max = int(_read("/proc/sys/kernel/pid_max") or "0")
-    if pid_max <= 32768:
-        yield Lack(
-            what="many processes",
-            why=f"kernel.pid_max is {pid_max}, shared by all sandboxes",
-            remedy="sysctl kernel.pid_max=4194304",
-        )
-    ptys = int(_read("/proc/sys/kernel/pty/max") or "0")
-    if ptys <= 4096:
-        yield Lack(
-            what="many terminals",
-            why=f"kernel.pty.max is {ptys}; fifty greedy sandboxes can take them all",
-            remedy="sysctl kernel.pty.max=65536",
-        )
+def _pool_lacks(pool: Pool | None) -> list[Lack]:
+    is_plain = pool is not None and pool.kind is PoolKind.PLAIN
+    anew = "apt-get install btrfs-progs, and start with an empty state folder"
+    return _those(
+        (
+            pool is None and shutil.which("mkfs.btrfs") is None,
+            "disk limits",
+            "mkfs.btrfs is missing",
+            "apt-get install btrfs-progs",
+        ),
+        (
+            is_plain,
+            "instant snapshots",
+            "plain folders are copied file by file, and what runs stands still meanwhile",
+            anew,
+        ),
+        (is_plain, "disk limits", f"disks are plain folders: {pool.why_plain if pool else ''}", anew),
+        (
+            pool is not None and not is_plain and not pool.limits_disks,
+            "disk limits",
+            "the pool takes no quotas",
+            "use a kernel with btrfs quotas",
+        ),
+    )
+
+
+def _small_lacks() -> list[Lack]:
+    pid_max, ptys = _number("/proc/sys/kernel/pid_max"), _number("/proc/sys/kernel/pty/max")
+    return _those(
+        (
+            pid_max <= 32768,
+            "many processes",
+            f"kernel.pid_max is {pid_max}, shared by all sandboxes",
+            "sysctl kernel.pid_max=4194304",
+        ),
+        (
+            ptys <= 4096,
+            "many terminals",
+            f"kernel.pty.max is {ptys}; fifty greedy sandboxes can take them all",
+            "sysctl kernel.pty.max=65536",
+        ),
+    )
 
 
 def _shared_ids(settings: NamespacesSettings) -> Iterator[Lack]:
@@ -198,66 +212,62 @@ def _kernel() -> tuple[int, int]:
 
 
 def _read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
+    return text_of(path).strip()
 
 
-def unheld(host: HostBudgets, settings: NamespacesSettings) -> Iterator[Lack]:
-    yield Lack(
-        what="kernel memory: file locks",
-        why="the kernel charges them to nobody; whoever holds more than "
-        f"{settings.locks} is killed about a second later",
-        remedy="keep strangers behind a kernel of their own where that matters",
-    )
-    if host.memory and not host.counts_sockets:
-        yield Lack(
-            what="kernel memory: socket buffers",
-            why="cgroup v1 without memory.kmem.tcp does not count them",
-            remedy="boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
-        )
-    elif host.memory == "v1":
-        yield Lack(
-            what="kernel memory: socket buffers",
-            why="cgroup v1 counts them beside the memory limit: a sandbox may hold an eighth more than it",
-            remedy="boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
-        )
-    if 0 < host.files < host.memory_bytes // OPEN_FILE_BYTES:
-        yield Lack(
-            what="many open files",
-            why=f"fs.file-max is {host.files} for all, and {host.files * OPEN_FILE_BYTES >> 20} MB of memory "
+def unheld(host: HostBudgets, settings: NamespacesSettings) -> list[Lack]:
+    apart = "cgroup v1 counts them beside the memory limit: a sandbox may hold an eighth more than it"
+    held_mb = 2 * NETLINK_SOCKETS * host.receive_bytes >> 20
+    filters_mb, greedy = host.filter_bytes >> 20, host.filter_bytes // FILTERS_BYTES
+    files_mb = host.files * OPEN_FILE_BYTES >> 20
+    return _those(
+        (
+            True,
+            "kernel memory: file locks",
+            "the kernel charges them to nobody; whoever holds more than "
+            f"{settings.locks} is killed about a second later",
+            "keep strangers behind a kernel of their own where that matters",
+        ),
+        (
+            host.memory == "v1" or (host.memory and not host.counts_sockets),
+            "kernel memory: socket buffers",
+            apart if host.counts_sockets else "cgroup v1 without memory.kmem.tcp does not count them",
+            "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
+        ),
+        (
+            0 < host.files < host.memory_bytes // OPEN_FILE_BYTES,
+            "many open files",
+            f"fs.file-max is {host.files} for all, and {files_mb} MB of memory "
             "can hold them (the greediest sandbox is killed when half are gone)",
-            remedy=f"sysctl fs.file-max={UNLIMITED}: open files are charged to memory",
-        )
-    if 0 < host.filter_bytes < 4096 * FILTERS_BYTES:
-        yield Lack(
-            what="many system call filters",
-            why=f"net.core.bpf_jit_limit is {host.filter_bytes >> 20} MB for all; "
-            f"{host.filter_bytes // FILTERS_BYTES} processes inside can take it with filters of their own "
-            "(the greediest is killed when half is gone)",
-            remedy=f"sysctl net.core.bpf_jit_limit={4096 * FILTERS_BYTES}",
-        )
-    if host.receive_bytes > STOCK_RECEIVE_BYTES:
-        held = 2 * NETLINK_SOCKETS * host.receive_bytes
-        yield Lack(
-            what="kernel memory: answers of netlink",
-            why=f"net.core.rmem_max is {host.receive_bytes}: a sandbox may hold {held >> 20} MB of them, "
+            f"sysctl fs.file-max={UNLIMITED}: open files are charged to memory",
+        ),
+        (
+            0 < host.filter_bytes < 4096 * FILTERS_BYTES,
+            "many system call filters",
+            f"net.core.bpf_jit_limit is {filters_mb} MB for all; {greedy} processes inside can take it with "
+            "filters of their own (the greediest is killed when half is gone)",
+            f"sysctl net.core.bpf_jit_limit={4096 * FILTERS_BYTES}",
+        ),
+        (
+            host.receive_bytes > STOCK_RECEIVE_BYTES,
+            "kernel memory: answers of netlink",
+            f"net.core.rmem_max is {host.receive_bytes}: a sandbox may hold {held_mb} MB of them, "
             "which the kernel charges to nobody",
-            remedy=f"sysctl net.core.rmem_max={STOCK_RECEIVE_BYTES}",
-        )
-    if host.huge_pages:
-        yield Lack(
-            what="huge pages",
-            why=f"{host.huge_pages} are set aside, which no memory limit counts: one sandbox can take all",
-            remedy="sysctl vm.nr_hugepages=0 vm.nr_overcommit_hugepages=0",
-        )
-    if not host.has_time_namespaces:
-        yield Lack(
-            what="clocks of their own",
-            why="the kernel has no time namespaces: sandboxes see the host's uptime and share a file to lock",
-            remedy="use a kernel with CONFIG_TIME_NS",
-        )
+            f"sysctl net.core.rmem_max={STOCK_RECEIVE_BYTES}",
+        ),
+        (
+            host.huge_pages,
+            "huge pages",
+            f"{host.huge_pages} are set aside, which no memory limit counts: one sandbox can take all",
+            "sysctl vm.nr_hugepages=0 vm.nr_overcommit_hugepages=0",
+        ),
+        (
+            not host.has_time_namespaces,
+            "clocks of their own",
+            "the kernel has no time namespaces: sandboxes see the host's uptime and share a file to lock",
+            "use a kernel with CONFIG_TIME_NS",
+        ),
+    )
 
 
 def _v1_counts_sockets() -> bool:
@@ -270,6 +280,6 @@ def _v1_counts_sockets() -> bool:
 
 def _number(path: str) -> int:
     try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):
+        return int(text_of(path))
+    except ValueError:
         return 0

@@ -16,17 +16,17 @@ from sandboxer.backends.guest import (
     Exit,
     Files,
     Output,
+    PassedOnProcess,
     Process,
     ProcessInfo,
     Relay,
-    TerminalSize,
 )
 from sandboxer.backends.namespaces.cgroups import Cgroups, Counters
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.process import SupervisorProcess
 from sandboxer.kernel.errors import BackendLost, Conflict, NoCapacity
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 # A disk with less than this left is what a failed write ran into.
 FULL_WITHIN_BYTES = 256 * 1024
@@ -164,53 +164,20 @@ class NamespacesGuest:
                 del self._names[process_id]
 
 
-class WalledProcess:
+class WalledProcess(PassedOnProcess):
     """A process of the supervisor's, whose end is reported with the host's reason."""
 
     def __init__(self, process: SupervisorProcess, guest: NamespacesGuest, before: Counters) -> None:
-        self._process = process
+        super().__init__(process)
         self._guest = guest
         self._before = before
 
-    @property
-    def process_id(self) -> str:
-        return self._process.process_id
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def stdin_bytes(self) -> int | None:
-        return self._process.stdin_bytes
-
-    async def __aenter__(self) -> WalledProcess:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._process.__aexit__(*exc)
-
     async def output(self) -> AsyncIterator[Output | Exit]:
-        async for item in self._process.output():
+        async for item in self._inner.output():
             if isinstance(item, Exit):
                 yield self._guest.ended(self.process_id, item, self._before)
             else:
                 yield item
-
-    async def write_stdin(self, data: bytes) -> None:
-        await self._process.write_stdin(data)
-
-    async def close_stdin(self) -> None:
-        await self._process.close_stdin()
-
-    async def resize(self, size: TerminalSize) -> None:
-        await self._process.resize(size)
-
-    async def signal(self, number: int) -> None:
-        await self._process.signal(number)
-
-    async def kill(self) -> None:
-        await self._process.kill()
 
 
 def cgroup_name(process_id: str, deadline: float | None) -> str:

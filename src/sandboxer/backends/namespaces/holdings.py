@@ -1,5 +1,8 @@
 """Manages what this backend has beside its sandboxes: the mark of the pool's owner, spare sandboxes, and
-processes outside of every sandbox. Everything here blocks: callers run it in a thread.
+processes outside of every sandbox; and has some sandboxes come last on the processor. Who that is, is
+decided above (`sandboxes/loops/precedence.py`): here sandboxes have no accounts. `parts_of` tries whether
+sandboxes can be made at this moment: what was opened once may have failed since. Everything here blocks:
+callers run it in a thread.
 """
 
 from __future__ import annotations
@@ -7,14 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from sandboxer.backends.namespaces.box import pidfd_of, started_at
+from sandboxer.backends.namespaces.box import Box, pidfd_of, started_at
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.namespaces.uids import uids_of_processes
+from sandboxer.backends.shared import held, opened, write_there
 from sandboxer.kernel.errors import Unavailable, host_exhausted
+from sandboxer.kernel.tasks import beside
 
 # In the pool's own folder; no id looks like it.
 MARK = ".installation"
@@ -22,6 +28,9 @@ _MOST_BYTES = 4096
 # What a sandbox's record, socket and folders take, and some.
 _LEAST_FREE_BYTES = 256 * 1024
 _LEAST_INODES = 16
+# How long a launcher may be silent for a probe: a hundred launches at once on two cores keep an honest one
+# from answering for seconds.
+LAUNCHER_ANSWERS_WITHIN_S = 2.0
 
 
 class Holdings:
@@ -38,12 +47,9 @@ class Holdings:
     def set_mark(self, text: str) -> None:
         place = self._dependencies.pool.path / MARK
         draft = place.with_name(MARK + ".new")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
+        with opened(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o600) as fd:
             os.write(fd, text.encode())
             os.fsync(fd)
-        finally:
-            os.close(fd)
         os.rename(draft, place)
 
     def disks(self) -> list[str]:
@@ -86,13 +92,9 @@ class Holdings:
     def end_stray(self, stray_id: str) -> None:
         _, pid, started = stray_id.split("-")
         fd = pidfd_of(int(pid), int(started))
-        if fd is None:
-            return
-        try:
-            with suppress(ProcessLookupError):
+        if fd is not None:
+            with held(fd), suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-        finally:
-            os.close(fd)
 
 
 def check_writable(seen: os.statvfs_result) -> None:
@@ -112,3 +114,53 @@ def _name(pid: int) -> str:
             return "".join(letter for letter in file.read(64).strip() if letter.isprintable())
     except OSError:
         return "?"
+
+
+class Precedence:
+    def __init__(self, dependencies: BackendDependencies) -> None:
+        self._dependencies = dependencies
+        # None: a server that was killed may have left some.
+        self._last: frozenset[str] | None = None
+
+    def of_all(self) -> float:
+        return self._dependencies.cgroups.processor_s()
+
+    def of_each(self) -> dict[str, float]:
+        cgroups = self._dependencies.cgroups
+        return {box.sandbox_id: cgroups.read_s(box.sandbox_id) for box in self._running()}
+
+    def give_way(self, sandbox_ids: Collection[str]) -> None:
+        cgroups = self._dependencies.cgroups
+        if not cgroups.hierarchies.has("cpu"):
+            return
+        wanted = frozenset(sandbox_ids)
+        for box in self._running():
+            # Those that come last are told so each time: other limits for one end it.
+            is_left = cgroups.is_last(box.sandbox_id) if self._last is None else box.sandbox_id in self._last
+            if is_left or box.sandbox_id in wanted:
+                with suppress(OSError):
+                    cgroups.set_last(box.sandbox_id, box.sandbox_id in wanted, box.vcpus)
+        self._last = wanted
+
+    def _running(self) -> Iterator[Box]:
+        for box in list(self._dependencies.known.values()):
+            if self._dependencies.has_processes(box):
+                yield box
+
+
+def parts_of(dependencies: BackendDependencies) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    return {
+        "pool": lambda: beside(lambda: try_pool(dependencies.pool)),
+        "launcher": lambda: dependencies.launcher.ping(within_s=LAUNCHER_ANSWERS_WITHIN_S),
+    }
+
+
+def try_pool(pool: Pool) -> None:
+    """Writes to the pool. Raises Unavailable saying what is wrong with it. Blocks."""
+    try:
+        is_ours = pool.is_in_place()
+    except OSError as error:
+        raise Unavailable(why=f"the storage pool does not answer: {error.strerror}") from error
+    if not is_ours:
+        raise Unavailable(why=f"the storage pool is not mounted at {pool.path}")
+    write_there(pool.path)

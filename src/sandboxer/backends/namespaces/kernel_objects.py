@@ -17,12 +17,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.backends.namespaces.box import Box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.shared import held, opened, text_of
 from sandboxer.kernel.tasks import in_thread
+from sandboxer.kernel.values import brief_value_class
 
 # What a sandbox takes between two looks is what this costs: see decision 0023 for measurements.
 INTERVAL_S = 0.1
@@ -41,7 +42,7 @@ TOO_MUCH = 1 / 32
 FILTER_BYTES = 4096 * 8
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class FileLock:
     # On the host; -1 where the kernel knows none (locks of an open file, not of a process).
     pid: int
@@ -49,7 +50,7 @@ class FileLock:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Excess:
     """Names a sandbox that holds too much of something, and which of its processes do, if the kernel
     tells.
@@ -132,14 +133,10 @@ class ObjectWatch:
         cgroups = self._dependencies.cgroups
         cgroups.object_kills[excess.sandbox_id] += 1
         for pid in excess.pids:
-            with contextlib.suppress(ProcessLookupError):
-                held = os.pidfd_open(pid)
-                try:
-                    # Its number may be another's by now.
-                    if self._owner_of_pid(pid) == excess.sandbox_id:
-                        signal.pidfd_send_signal(held, signal.SIGKILL)
-                finally:
-                    os.close(held)
+            with contextlib.suppress(ProcessLookupError), held(os.pidfd_open(pid)) as process:
+                # Its number may be another's by now.
+                if self._owner_of_pid(pid) == excess.sandbox_id:
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
         if not excess.pids:
             for command in cgroups.commands(excess.sandbox_id):
                 cgroups.kill_command(excess.sandbox_id, command)
@@ -159,10 +156,7 @@ class ObjectWatch:
         return owners
 
     def _owner_of_pid(self, pid: int) -> str | None:
-        try:
-            places = Path(f"/proc/{pid}/cgroup").read_text()
-        except OSError:
-            return None
+        places = text_of(f"/proc/{pid}/cgroup")
         found = re.search(re.escape(self._dependencies.settings.cgroup_parent) + r"/([a-z0-9_]+)", places)
         return found[1] if found and found[1] in self._dependencies.known else None
 
@@ -195,29 +189,19 @@ def host_filter_bytes() -> tuple[int, int]:
 
 def _filter_bytes(pid: int) -> int:
     """Returns at most how many bytes of filters a sandbox has. Every process has one from us."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"^Seccomp_filters:\s*(\d+)", status, re.MULTILINE)
+    found = re.search(r"^Seccomp_filters:\s*(\d+)", text_of(f"/proc/{pid}/status"), re.MULTILINE)
     return max(0, int(found[1]) - 1) * FILTER_BYTES if found else 0
 
 
 def _shared_inode() -> str:
     """Returns the inode that all eventfds, epolls and timers share, as /proc/locks writes it."""
-    fd = os.eventfd(0)
-    try:
+    with held(os.eventfd(0)) as fd:
         seen = os.fstat(fd)
         return f" {os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino} "
-    finally:
-        os.close(fd)
 
 
 def _devices_of(pid: int) -> tuple[str, ...]:
-    try:
-        lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
-    except OSError:
-        return ()
+    lines = text_of(f"/proc/{pid}/mountinfo").splitlines()
     numbers = {tuple(map(int, line.split()[2].split(":"))) for line in lines}
     return tuple(f"{major:02x}:{minor:02x}" for major, minor in numbers)
 
@@ -244,13 +228,10 @@ def _beginning(path: str, lines: int) -> str:
     """Reads the first lines of a file, and perhaps some more."""
     pieces = bytearray()
     read = 0
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_CLOEXEC) as fd:
         while read < lines and (piece := os.read(fd, 65536)):
             pieces += piece
             read += piece.count(b"\n")
-    finally:
-        os.close(fd)
     # The last line may be half of one.
     return pieces[: pieces.rfind(b"\n") + 1].decode()
 

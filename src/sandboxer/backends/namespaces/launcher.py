@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import subprocess
 from collections import deque
@@ -16,19 +17,24 @@ from pathlib import Path
 
 from sandboxer.backends.namespaces.cgroups import Births
 from sandboxer.backends.namespaces.pool import DiskBirths
-from sandboxer.backends.namespaces.walls import CAPABILITY_SET
+from sandboxer.backends.namespaces.settings import CAPABILITY_SET
 from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError, Unavailable
+from sandboxer.kernel.values import value_class
 
+log = logging.getLogger(__name__)
 ANSWER_BYTES = 16384
 START_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 # Far beyond any honest launch, a hundred at once on two cores included.
 LAUNCH_TIMEOUT_S = 60.0
+# How long one may be silent before it is replaced.
+HANGS_AFTER_S = 10.0
+WATCH_EVERY_S = 5.0
 # What it meets where a volume shall be seen, if that is not a folder: nobody's fault here.
 _IN_THE_WAY = {str(number) for number in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EXDEV)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LaunchOrder:
     """Holds an order in which everything is decided; the launcher only acts."""
 
@@ -51,6 +57,8 @@ class LaunchOrder:
     boot_id: str
     # (disk, path inside without its first slash, read-only).
     volumes: tuple[tuple[str, str, bool], ...] = ()
+    # The filter with namespaces inside.
+    nests: bool = False
 
     def encode(self) -> bytes:
         fields = [
@@ -81,6 +89,7 @@ class LaunchOrder:
             )
         fields += [f"join={path}" for path in self.cgroups.joins]
         fields += [f"mask={name}" for name in self.masks]
+        fields += ["nests=1"] if self.nests else []
         for disk, path, is_read_only in self.volumes:
             fields += [f"volume={disk}", f"volume.path={path}"]
             fields += ["volume.read_only=1"] if is_read_only else []
@@ -89,7 +98,7 @@ class LaunchOrder:
         return ("\0".join(fields) + "\0").encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Launched:
     pid: int
     started: int
@@ -296,3 +305,17 @@ def _failure(answer: dict[str, str]) -> SandboxerError:
 def _launched(answer: dict[str, str]) -> Launched:
     timings = {key[2:]: float(value) for key, value in answer.items() if key.startswith("t.")}
     return Launched(pid=int(answer["pid"]), started=int(answer["start"]), timings_ms=timings)
+
+
+async def watch_launcher(launcher: Launcher) -> None:
+    """Replaces a launcher that hangs, for ever. Sandboxes do not depend on it once they run."""
+    while True:
+        await asyncio.sleep(WATCH_EVERY_S)
+        try:
+            await launcher.ping(within_s=HANGS_AFTER_S)
+        except Unavailable as error:
+            log.error("the launcher hangs (%s): it is replaced", error)
+            await launcher.replace()
+        except Exception:
+            # An outermost loop: what could not be started now is started with the next order.
+            log.exception("the launcher could not be looked at")

@@ -8,25 +8,32 @@ it in a thread.
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import secrets
 import shutil
+import stat
 import subprocess
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.namespaces import btrfs
 from sandboxer.backends.namespaces.settings import NamespacesSettings
-from sandboxer.kernel.errors import Broken
-from sandboxer.kernel.ids import is_sandbox_id, is_volume_id
+from sandboxer.backends.shared import FOLDER, opened
+from sandboxer.kernel.errors import Broken, NoCapacity, Unavailable
+from sandboxer.kernel.values import brief_value_class, is_sandbox_id, is_volume_id
 
+log = logging.getLogger(__name__)
 MB = 1024 * 1024
-# Trying it out must not take a large disk from its owner; who wants more says so.
-MAX_AUTOMATIC_MB = 32 * 1024
+# What the first start takes of the host's disk; the rest comes with use (`growth.py`).
+FIRST_MB = 1024
 MIN_MB = 256
-# Left to the host whatever the pool wants.
-HOST_FREE_MB = 128
+# Chunks of metadata are not larger than this (in pools of less than 50 GB).
+METADATA_MB = 256
+TIGHT_MB, MOST_TIGHT_MB = 128, 1024
+# Left to the host whatever the pool wants: a twentieth of its disk, within these bounds.
+LEAST_RESERVE_MB, MOST_RESERVE_MB = 128, 10 * 1024
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
@@ -48,7 +55,7 @@ class PoolKind(StrEnum):
     PLAIN = "plain folders"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class DiskUsage:
     used_bytes: int
     limit_bytes: int
@@ -61,14 +68,30 @@ class Pool:
         # "simple", "full" or "none".
         self.quota = quota
         self.why_plain = why_plain
-        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._groups = ""
+        self._fd = os.open(path, FOLDER)
+        self._facts = ""
         if kind is not PoolKind.PLAIN:
-            self._groups = f"/sys/fs/btrfs/{btrfs.filesystem_id(self._fd)}/qgroups"
+            self._facts = f"/sys/fs/btrfs/{btrfs.filesystem_id(self._fd)}"
 
     @property
     def limits_disks(self) -> bool:
         return self.quota != "none"
+
+    @property
+    def limits_all(self) -> bool:
+        """Says whether all disks together can be limited: only such a pool may be promised more than once."""
+        return self.kind is PoolKind.LOOP and self.quota == "simple"
+
+    def limit_all(self, limit_mb: int, *, is_first: bool) -> None:
+        """Limits all disks together, so that data never takes what metadata needs: without that nobody could
+        even remove a file. The first time after a start, disks of before are told that they belong to it.
+        """
+        if is_first:
+            groups = [name.partition("_") for name in os.listdir(f"{self._facts}/qgroups")]
+            btrfs.gather_all(
+                self._fd, [int(number) for level, _, number in groups if level == "0" and number.isdigit()]
+            )
+        btrfs.limit_all(self._fd, limit_mb * MB)
 
     @property
     def size_mb(self) -> int:
@@ -77,13 +100,102 @@ class Pool:
 
     @property
     def used_mb(self) -> int:
-        seen = os.statvfs(self.path)
-        return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
+        """Returns what is written, and on btrfs also what writers were promised that has not reached the disk
+        and what metadata has taken for itself.
+        """
+        if self.kind is PoolKind.PLAIN:
+            seen = os.statvfs(self.path)
+            return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
+        data = sum(self._allocated("data", name) for name in ("bytes_used", "bytes_pinned", "bytes_may_use"))
+        return data + self._allocated("metadata", "disk_total") + self._allocated("system", "disk_total")
+
+    @property
+    def idle_data_mb(self) -> int:
+        """Returns what belongs to data and holds none."""
+        return max(0, self._allocated("data", "disk_total") - self._allocated("data", "bytes_used"))
+
+    @property
+    def unallocated_mb(self) -> int:
+        """Returns what belongs to neither data nor metadata yet. Either takes whole chunks of it."""
+        taken = sum(self._allocated(kind, "disk_total") for kind in ("data", "metadata", "system"))
+        return max(0, self.size_mb - taken)
+
+    @property
+    def for_metadata_mb(self) -> int:
+        """Returns what metadata can still have: what is nobody's yet, and what is free of its own."""
+        names = ("bytes_used", "bytes_pinned", "bytes_reserved")
+        taken = sum(self._allocated("metadata", name) for name in names)
+        return self.unallocated_mb + max(0, self._allocated("metadata", "disk_total") - taken)
+
+    @property
+    def is_tight(self) -> bool:
+        """Says whether so little is left for metadata that it needs all of it, should the pool not grow."""
+        return self.for_metadata_mb < tight_mb(self.size_mb)
+
+    def widen_metadata(self) -> None:
+        """Gives metadata a tenth of a small pool, before data takes whatever is there: without that nobody
+        could even remove a file from a pool whose data is full. A new file system has 8 MB of it, and what
+        is moved into a new chunk gets one of that size. Blocks; milliseconds while there is little metadata.
+        """
+        has, used = self._allocated("metadata", "disk_total"), self._allocated("metadata", "disk_used")
+        wanted = min(METADATA_MB, self.size_mb // 10)
+        if has < wanted * 3 // 4 and used < METADATA_MB // 4 and self.unallocated_mb > 2 * wanted:
+            try:
+                _run("btrfs", "balance", "start", "-m", str(self.path))
+            except Broken as error:
+                # Worth a word and no more: everything works until the pool is full.
+                log.warning("metadata of the storage pool got no more space: %s", error)
+
+    def gather_data(self) -> bool:
+        """Moves data of a few nearly empty chunks together, so that metadata can have the rest. Says whether
+        that gave anything back. Blocks; at most as long as moving half a gigabyte takes.
+        """
+        before = self.unallocated_mb
+        for fullest in (10, 30, 50, 70, 90):
+            try:
+                _run("btrfs", "balance", "start", f"-dusage={fullest},limit=2", str(self.path))
+            except Broken as error:
+                log.warning("data in the storage pool could not be moved together: %s", error)
+                return False
+            if self.unallocated_mb > before:
+                return True
+        return False
+
+    def _allocated(self, kind: str, name: str) -> int:
+        return _number_in(f"{self._facts}/allocation/{kind}/{name}") // MB
+
+    def most_mb(self, wanted_mb: int | None) -> int:
+        """Returns the size that the pool may grow to now: what the operator said, or what the disk below it
+        has left over a reserve; never less than the pool has.
+        """
+        if self.kind is not PoolKind.LOOP:
+            return self.size_mb
+        folder = self.path.parent
+        possible = self.size_mb + self._beyond_mb() + max(0, _free_mb(folder) - _reserve_mb(folder))
+        return max(self.size_mb, possible if wanted_mb is None else min(possible, wanted_mb))
+
+    def _beyond_mb(self) -> int:
+        """Returns what the loop file has beyond the end of the file system, as a killed server leaves it."""
+        try:
+            return max(0, os.stat(f"{self.path}.btrfs").st_size // MB - self.size_mb)
+        except FileNotFoundError:
+            return 0
+
+    def device(self) -> str:
+        """Returns the loop device on which the pool is mounted."""
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            source, where, kind = line.split()[:3]
+            if kind == "btrfs" and where == str(self.path).replace(" ", "\\040"):
+                return source
+        raise FileNotFoundError(errno.ENOENT, "the storage pool is not mounted", str(self.path))
+
+    def resize(self, size: str) -> None:
+        """Resizes the file system, to so many bytes or to `max`. Raises OSError."""
+        btrfs.resize(self._fd, size)
 
     def is_in_place(self) -> bool:
         """Says whether the pool that was opened is still at its path: not after somebody has unmounted it."""
-        there, opened = os.stat(self.path), os.fstat(self._fd)
-        return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+        return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
 
     def disk(self, sandbox_id: str) -> Path:
         return self.path / sandbox_id
@@ -123,15 +235,9 @@ class Pool:
     def remove_copy(self, folder: str) -> None:
         """Removes the disk in this folder of the pool, and the folder. Gone already is success."""
         place = self.path / folder
-        try:
-            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            self._remove(fd, "disk", place / "disk")
-        finally:
-            os.close(fd)
         with contextlib.suppress(FileNotFoundError):
+            with opened(place) as fd:
+                self._remove(fd, "disk", place / "disk")
             os.rmdir(place)
 
     def sweep(self) -> None:
@@ -146,14 +252,8 @@ class Pool:
             _run("rm", "-rf", "--one-file-system", str(path))
             return
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            number = btrfs.subvolume_id(fd)
-        finally:
-            os.close(fd)
-        try:
+            with opened(path) as fd:
+                number = btrfs.subvolume_id(fd)
             btrfs.delete_subvolume(parent_fd, name)
         except FileNotFoundError:
             return
@@ -164,10 +264,9 @@ class Pool:
     def is_there(self) -> bool:
         """Says whether this path still shows the pool that was opened: it may have been unmounted since."""
         try:
-            seen, opened = os.stat(self.path), os.fstat(self._fd)
+            return self.is_in_place()
         except FileNotFoundError:
             return False
-        return (seen.st_dev, seen.st_ino) == (opened.st_dev, opened.st_ino)
 
     def has_disk(self, sandbox_id: str) -> bool:
         return os.path.isdir(self.path / sandbox_id)
@@ -184,7 +283,7 @@ class Pool:
         if not self.limits_disks:
             return DiskUsage(0, 0)
         try:
-            folder = f"{self._groups}/0_{self.number(sandbox_id)}"
+            folder = f"{self._facts}/qgroups/0_{self.number(sandbox_id)}"
             return DiskUsage(_number_in(f"{folder}/referenced"), _number_in(f"{folder}/max_referenced"))
         except FileNotFoundError:
             return DiskUsage(0, 0)
@@ -198,13 +297,8 @@ class Pool:
 
     def set_limit(self, disk: str, limit_mb: int) -> None:
         """Sets the limit of a disk. Does nothing where there are no quotas."""
-        if not self.limits_disks:
-            return
-        fd = os.open(self.path / disk, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            btrfs.limit(fd, limit_mb * MB)
-        finally:
-            os.close(fd)
+        if self.limits_disks:
+            btrfs.limit(self._fd, self.number(disk), limit_mb * MB)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -219,16 +313,20 @@ class Pool:
     def charged(self, number: int) -> int:
         """Returns the bytes that the kernel counts for this subvolume, which may be long gone; 0 for none."""
         try:
-            return _number_in(f"{self._groups}/0_{number}/referenced")
+            return _number_in(f"{self._facts}/qgroups/0_{number}/referenced")
         except FileNotFoundError:
             return 0
 
     def number(self, sandbox_id: str) -> int:
-        fd = os.open(self.path / sandbox_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(self.path / sandbox_id) as fd:
             return btrfs.subvolume_id(fd)
-        finally:
-            os.close(fd)
+
+
+def tight_mb(size_mb: int) -> int:
+    """Returns from which rest for metadata on a pool of this size is tight. Between two looks it may take a
+    hundred megabytes; a small pool has a tenth for it, and is not tight for being full of data.
+    """
+    return max(min(TIGHT_MB, size_mb // 12), min(MOST_TIGHT_MB, size_mb // 40))
 
 
 def open_pool(settings: NamespacesSettings) -> Pool:
@@ -239,20 +337,42 @@ def open_pool(settings: NamespacesSettings) -> Pool:
     if os.path.ismount(path) and btrfs.is_btrfs(path):
         kind = PoolKind.LOOP
     elif settings.pool_file.exists():
+        _check_whole(settings.pool_file)
         _mount(settings.pool_file, path)
         kind = PoolKind.LOOP
     elif btrfs.is_btrfs(path):
         kind = PoolKind.NATIVE
     else:
         kind, why = _make_pool(settings)
-    os.chmod(path, 0o700)
+    if stat.S_IMODE(os.stat(path).st_mode) != 0o700:
+        # Not without need: it is a change of the pool, and one without any space left takes none.
+        os.chmod(path, 0o700)
     if kind is PoolKind.PLAIN:
         return Pool(path, kind, quota="none", why_plain=why)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return Pool(path, kind, quota=btrfs.enable_quota(fd))
-    finally:
-        os.close(fd)
+    with opened(path) as fd:
+        pool = Pool(path, kind, quota=btrfs.enable_quota(fd))
+    if kind is PoolKind.LOOP:
+        pool.widen_metadata()
+    return pool
+
+
+def _check_whole(file: Path) -> None:
+    """Raises Unavailable for a file that its file system does not fit in any more: mounting says nothing of
+    use.
+    """
+    with file.open("rb") as source:
+        source.seek(_SUPERBLOCK)
+        head = source.read(_SUPERBLOCK_TOTAL + 8)
+        size = os.fstat(source.fileno()).st_size
+    total = int.from_bytes(head[_SUPERBLOCK_TOTAL:], "little")
+    if head[64:72] == b"_BHRfS_M" and size >= total:
+        return
+    expected = f"{total} bytes" if head[64:72] == b"_BHRfS_M" else "a btrfs file system"
+    raise Unavailable(
+        why=f"the storage pool {file} is damaged: {expected} expected, {size} bytes found",
+        hint=f"Put the whole file back from a copy; or begin with an empty pool, without the disks that"
+        f" were in this one: mv {file} {file}.damaged",
+    )
 
 
 def look_at_pool(settings: NamespacesSettings) -> Pool | None:
@@ -263,14 +383,12 @@ def look_at_pool(settings: NamespacesSettings) -> Pool | None:
             why = "btrfs could not be used when the platform first started"
             is_apart = settings.pool_file.exists()
             return None if is_apart else Pool(path, PoolKind.PLAIN, quota="none", why_plain=why)
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = opened(path)
     except OSError:
         return None
-    try:
+    with folder as fd:
         kind = PoolKind.LOOP if os.path.ismount(path) else PoolKind.NATIVE
         return Pool(path, kind, quota=btrfs.quota_of(fd))
-    finally:
-        os.close(fd)
 
 
 def _make_pool(settings: NamespacesSettings) -> tuple[PoolKind, str]:
@@ -279,17 +397,18 @@ def _make_pool(settings: NamespacesSettings) -> tuple[PoolKind, str]:
     if not _kernel_has_btrfs():
         return PoolKind.PLAIN, "this kernel has no btrfs"
     fresh = settings.pool_file.with_suffix(".new")
-    size_mb = settings.pool_size_mb or _automatic_size_mb(settings.state_dir)
-    _check_room(settings.state_dir, size_mb)
-    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        # Really there: a sparse file on a full disk turns the pool read-only for every tenant.
-        os.posix_fallocate(fd, 0, size_mb * MB)
-    except OSError as error:
-        os.unlink(fresh)
-        raise Broken(why=f"a storage pool of {size_mb} MB could not be made: {error.strerror}") from None
-    finally:
-        os.close(fd)
+    size_mb = _first_size_mb(settings)
+    with opened(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode=0o600) as fd:
+        try:
+            # Really there: a sparse file on a full disk turns the pool read-only for every tenant.
+            os.posix_fallocate(fd, 0, size_mb * MB)
+        except OSError as error:
+            os.unlink(fresh)
+            raise NoCapacity(
+                resource="disk",
+                why=f"a storage pool of {size_mb} MB could not be made: {error.strerror}",
+                hint=_FREE,
+            ) from None
     # -K: a discard would give the space back that was just taken.
     _run("mkfs.btrfs", "-q", "-K", "-m", "single", "-d", "single", "-L", "sandboxer", str(fresh))
     os.rename(fresh, settings.pool_file)
@@ -308,20 +427,35 @@ def _kernel_has_btrfs() -> bool:
     return subprocess.run(["modprobe", "btrfs"], capture_output=True, check=False).returncode == 0
 
 
-def _automatic_size_mb(state_dir: Path) -> int:
-    return max(MIN_MB, min(MAX_AUTOMATIC_MB, _free_mb(state_dir) // 2))
+# Where btrfs says what it is, and how large.
+_SUPERBLOCK, _SUPERBLOCK_TOTAL = 64 * 1024, 0x70
+_FREE = "Free some space there, or choose another disk with --state-dir."
 
 
-def _check_room(state_dir: Path, size_mb: int) -> None:
-    """Checks the free space first: an allocation that fails half-way fills the host's disk for a moment."""
-    free_mb = _free_mb(state_dir)
-    if size_mb > free_mb - HOST_FREE_MB:
-        raise Broken(why=f"no room for a storage pool of {size_mb} MB in {state_dir}: {free_mb} MB are free")
+def _first_size_mb(settings: NamespacesSettings) -> int:
+    """Looks at the free space first: an allocation that fails half-way fills the host's disk for a moment."""
+    free = _free_mb(settings.state_dir)
+    most_mb = min(settings.pool_size_mb or free, free - LEAST_RESERVE_MB)
+    size_mb = min(FIRST_MB, most_mb)
+    if most_mb < MIN_MB:
+        raise NoCapacity(
+            resource="disk",
+            why=f"a storage pool in {settings.state_dir} needs {MIN_MB + LEAST_RESERVE_MB} MB,"
+            f" and {free} MB are free",
+            hint=_FREE,
+        )
+    return size_mb
 
 
 def _free_mb(folder: Path) -> int:
     seen = os.statvfs(folder)
     return seen.f_bavail * seen.f_frsize // MB
+
+
+def _reserve_mb(folder: Path) -> int:
+    """Returns what the pool leaves free on the disk that it lies on."""
+    seen = os.statvfs(folder)
+    return max(LEAST_RESERVE_MB, min(MOST_RESERVE_MB, seen.f_blocks * seen.f_frsize // MB // 20))
 
 
 def _mount(file: Path, path: Path) -> None:

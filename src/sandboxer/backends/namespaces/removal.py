@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 
 from sandboxer.backends.namespaces.box import Box, Stage, pidfd_of
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.shared import held
 from sandboxer.kernel.errors import Unavailable
+from sandboxer.kernel.fairness import note_work
 from sandboxer.kernel.tasks import in_thread
 
 # A killed process ends at once, unless it sleeps in the kernel on a slow disk.
 DEATH_TIMEOUT_S = 30.0
+# Of a sandbox's processor time, what may not have been counted when it ends: one that lives shorter than the
+# time between two looks is seen by none.
+MOST_UNREAD_S = 0.5
 
 
 class Ending:
@@ -27,7 +33,7 @@ class Ending:
         box = dependencies.known.pop(sandbox_id, None)
         if box is not None:
             self._release_running(box)
-            dependencies.promised = dependencies.promised.with_disk(box.resources, -1)
+            dependencies.promised = dependencies.promised.with_disk(-box.disk_mb)
         if is_shared:
             # What others hold of it is now nobody's. Counted first: `promised` may change meanwhile.
             kept_mb = await in_thread(dependencies.threads, dependencies.counting.kept_mb)
@@ -58,6 +64,7 @@ class Ending:
         cgroups.kill(sandbox_id)
         if not cgroups.wait_empty(sandbox_id, DEATH_TIMEOUT_S):
             raise Unavailable(why=f"processes of {sandbox_id} did not end within {DEATH_TIMEOUT_S:g} s")
+        note_work(min(cgroups.unread_s(sandbox_id), MOST_UNREAD_S))
         cgroups.remove(sandbox_id)
 
     def _remove_now(self, sandbox_id: str) -> None:
@@ -88,12 +95,9 @@ class Ending:
             return None
         if pidfd is None:
             return None
-        try:
+        with held(pidfd), suppress(OSError):
             return os.open(f"/proc/{box.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        finally:
-            os.close(pidfd)
+        return None
 
     def _stop_now(self, stopped: Box, held: Box | None) -> None:
         root = self._hold_root(held)

@@ -121,7 +121,9 @@ class UidRanges:
 
 class UidClaims:
     def __init__(self, folder: Path = CLAIMS) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        # The socket for users of this machine may be in it; the file of claims is root's alone.
+        folder.chmod(0o711)
         # Never removed: whoever made it anew would lock another file.
         self.fd = os.open(folder / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 

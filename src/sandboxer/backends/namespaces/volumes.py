@@ -7,18 +7,17 @@ Each lies in the pool as a sandbox's disk does, with a limit of its own; the lau
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
-from sandboxer.backends.contract import Content, KeptDisk, Order, Resources, VolumeMount, VolumeUsage
-from sandboxer.backends.namespaces import admission, btrfs
+from sandboxer.backends.contract import Content, KeptDisk, Order, VolumeMount, VolumeUsage
+from sandboxer.backends.namespaces import btrfs
 from sandboxer.backends.namespaces.dependencies import VOLUME, BackendDependencies
 from sandboxer.backends.namespaces.kept.disks import Keeping
-from sandboxer.backends.namespaces.kept.records import Heritage
+from sandboxer.backends.namespaces.kept.records import Heritage, check_kept_id
 from sandboxer.backends.namespaces.pool import BIRTH, MB
-from sandboxer.backends.volume_paths import check_volume_paths
+from sandboxer.backends.shared import check_volume_paths, opened
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
-from sandboxer.kernel.ids import is_kept_id, is_volume_id
 from sandboxer.kernel.tasks import in_thread
+from sandboxer.kernel.values import is_volume_id
 
 LEAST_MB = 16
 
@@ -32,8 +31,7 @@ class VolumeKeeping:
         dependencies = self._dependencies
         if not is_volume_id(volume_id):
             raise InvalidRequest(field="volume_id", why="not an id of a volume")
-        if size_mb < LEAST_MB:
-            raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
+        _check_size(size_mb)
         if dependencies.pool.has_disk(volume_id):
             raise Conflict(why=f"{volume_id} exists already")
         source = None if origin is None else await self._origin(origin, size_mb)
@@ -46,8 +44,7 @@ class VolumeKeeping:
 
     async def resize(self, volume_id: str, *, size_mb: int) -> None:
         dependencies = self._dependencies
-        if size_mb < LEAST_MB:
-            raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
+        _check_size(size_mb)
         usage = await self.usage(volume_id)
         if size_mb * MB < usage.limit_bytes:
             await in_thread(dependencies.threads, self._flush_now, volume_id)
@@ -71,10 +68,10 @@ class VolumeKeeping:
             self._take_back(before_mb - size_mb)
 
     async def take(self, volume_id: str, disk_id: str) -> KeptDisk:
-        self._check_there(volume_id)
-        if not is_kept_id(disk_id):
-            raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
+        _check_there(self._dependencies, volume_id)
+        check_kept_id(disk_id)
         dependencies = self._dependencies
+        dependencies.check_not_tight()
         if volume_id in dependencies.exchanged:
             raise _being_restored(volume_id)
         dependencies.being_copied[volume_id] += 1
@@ -93,7 +90,7 @@ class VolumeKeeping:
         source = await self._origin(disk_id, size_mb or None, field="snapshot")
         left_mb = await in_thread(dependencies.threads, dependencies.counting.left_behind_mb, volume_id)
         wanted = dependencies.promised.with_kept(dependencies.promised.kept_mb + left_mb)
-        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
+        dependencies.check_fits(wanted)
         self._refuse_attached(volume_id)
         if volume_id in dependencies.being_copied:
             raise Conflict(
@@ -123,7 +120,7 @@ class VolumeKeeping:
         dependencies.promised = dependencies.promised.with_kept(kept_mb)
 
     async def usage(self, volume_id: str) -> VolumeUsage:
-        self._check_there(volume_id)
+        _check_there(self._dependencies, volume_id)
         return await in_thread(self._dependencies.threads, self._usage_now, volume_id)
 
     async def all(self) -> list[str]:
@@ -134,13 +131,8 @@ class VolumeKeeping:
         heritage = await self._keeping.check(disk_id)
         if heritage.image != VOLUME:
             raise InvalidRequest(field=field, why=f"{disk_id} was not taken of a volume")
-        if size_mb is None:
-            return heritage
-        held = heritage.at_most_bytes
-        if held > size_mb * MB:
-            held = (await self._keeping.sizes(disk_id)).referenced_bytes
-        if held > size_mb * MB:
-            raise InvalidRequest(field="size_mb", why=f"{disk_id} holds {-(-held // MB)} MB")
+        if size_mb is not None:
+            await self._keeping.check_room(heritage, size_mb, field="size_mb")
         return heritage
 
     def _make_now(self, volume_id: str, size_mb: int, source: Heritage | None) -> None:
@@ -169,10 +161,7 @@ class VolumeKeeping:
         dependencies.copies.prepare(source.id, volume_id, limit_mb=size_mb, image=VOLUME)
         try:
             os.chmod(dependencies.copies.prepared(volume_id), 0o755)
-            older = dependencies.heritages.known.get(volume_id)
-            both = {*source.owners, *(() if older is None else older.owners)}
-            # Either disk may be there after a crash.
-            dependencies.heritages.write(Heritage(id=volume_id, owners=tuple(sorted(both))))
+            dependencies.heritages.write_either(volume_id, source.owners)
             dependencies.copies.swap(volume_id)
             dependencies.heritages.write(Heritage(id=volume_id, owners=source.owners))
         finally:
@@ -183,17 +172,7 @@ class VolumeKeeping:
         dependencies = self._dependencies
         owners = dependencies.counting.inherited(volume_id)
         dependencies.copies.keep(volume_id, disk_id)
-        seen = dependencies.copies.look(disk_id)
-        heritage = Heritage(id=disk_id, owners=owners, image=VOLUME)
-        if seen is not None:
-            heritage = replace(heritage, uuid=seen.uuid, changed=seen.changed)
-        try:
-            heritage = replace(heritage, at_most_bytes=dependencies.counting.at_most(owners))
-            dependencies.heritages.write(heritage)
-        except BaseException:
-            dependencies.copies.drop(disk_id)
-            raise
-        return heritage
+        return dependencies.record_kept(Heritage(id=disk_id, owners=owners, image=VOLUME))
 
     def _drop_now(self, volume_id: str) -> int:
         dependencies = self._dependencies
@@ -203,11 +182,8 @@ class VolumeKeeping:
         return dependencies.counting.kept_mb()
 
     def _flush_now(self, volume_id: str) -> None:
-        fd = os.open(self._dependencies.pool.disk(volume_id), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened(self._dependencies.pool.disk(volume_id)) as fd:
             btrfs.flush(fd)
-        finally:
-            os.close(fd)
 
     def _usage_now(self, volume_id: str) -> VolumeUsage:
         dependencies = self._dependencies
@@ -216,10 +192,6 @@ class VolumeKeeping:
         inherited = 0 if older is None else dependencies.counting.at_most(older.owners)
         return VolumeUsage(used_bytes=own.used_bytes + inherited, limit_bytes=own.limit_bytes)
 
-    def _check_there(self, volume_id: str) -> None:
-        if not is_volume_id(volume_id) or not self._dependencies.pool.has_disk(volume_id):
-            raise NotFound(what="volume", id=volume_id)
-
     def _refuse_attached(self, volume_id: str) -> None:
         if holder := next(iter(self._dependencies.attached(volume_id)), None):
             raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached", sandbox_id=holder)
@@ -227,25 +199,30 @@ class VolumeKeeping:
             raise _being_restored(volume_id)
 
     def _promise(self, size_mb: int) -> None:
-        """Raises NoCapacity. No await between question and promise."""
-        dependencies = self._dependencies
-        wanted = dependencies.promised.with_disk(_disk(size_mb))
-        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
-        dependencies.promised = wanted
+        self._dependencies.take_promise(self._dependencies.promised.with_disk(size_mb))
 
     def _take_back(self, size_mb: int) -> None:
-        self._dependencies.promised = self._dependencies.promised.with_disk(_disk(size_mb), -1)
+        self._dependencies.promised = self._dependencies.promised.with_disk(-size_mb)
 
 
 def check_attachable(dependencies: BackendDependencies, order: Order) -> None:
     """Whether its volumes are there, and free for it. No await may come before the order's box is known."""
     check_volume_paths(order.volumes)
     for mount in order.volumes:
-        if not is_volume_id(mount.volume_id) or not dependencies.pool.has_disk(mount.volume_id):
-            raise NotFound(what="volume", id=mount.volume_id)
+        _check_there(dependencies, mount.volume_id)
         if mount.volume_id in dependencies.exchanged:
             raise _being_restored(mount.volume_id)
         _refuse_attached(dependencies, order.sandbox_id, mount)
+
+
+def _check_there(dependencies: BackendDependencies, volume_id: str) -> None:
+    if not is_volume_id(volume_id) or not dependencies.pool.has_disk(volume_id):
+        raise NotFound(what="volume", id=volume_id)
+
+
+def _check_size(size_mb: int) -> None:
+    if size_mb < LEAST_MB:
+        raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
 
 
 def _refuse_attached(dependencies: BackendDependencies, sandbox_id: str, mount: VolumeMount) -> None:
@@ -260,7 +237,3 @@ def _refuse_attached(dependencies: BackendDependencies, sandbox_id: str, mount: 
 
 def _being_restored(volume_id: str) -> Conflict:
     return Conflict(why=f"{volume_id} is being restored", reason="restoring", hint="Try again in a moment.")
-
-
-def _disk(size_mb: int) -> Resources:
-    return Resources(vcpus=0.0, memory_mb=0, disk_mb=size_mb, pids=0)

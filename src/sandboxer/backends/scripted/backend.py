@@ -33,16 +33,15 @@ from sandboxer.backends.contract import (
 )
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
-from sandboxer.backends.scripted.disk import Disk
-from sandboxer.backends.scripted.kept_disks import ScriptedFolders, ScriptedVolumes
+from sandboxer.backends.scripted.disk import Disk, ScriptedFolders, ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import (
     BackendLost,
     Conflict,
     InvalidRequest,
     NoCapacity,
-    NotFound,
     ProvisionFailed,
+    or_not_found,
 )
 
 # More than any test asks for.
@@ -108,6 +107,7 @@ class Scripted:
             storage_kind="memory",
             storage_size_mb=PLENTY.disk_mb,
             storage_used_mb=sum(box.disk.used_bytes for box in self.boxes.values()) // 2**20,
+            storage_most_mb=PLENTY.disk_mb,
         )
 
     def check_image(self, image: str) -> None:
@@ -123,7 +123,7 @@ class Scripted:
         limit_bytes = order.resources.disk_mb * 2**20
         if order.origin in self._volumes.copies:
             raise InvalidRequest(field="image", why=f"{order.origin} was taken of a volume")
-        disk = Disk(limit_bytes) if order.origin is None else self._kept(order.origin).copy(limit_bytes)
+        disk = Disk(limit_bytes) if order.origin is None else self._copy_of(order.origin, limit_bytes)
         # As everywhere, no two have the same.
         disk.write("/etc/machine-id", secrets.token_hex(16).encode() + b"\n")
         self._volumes.attach(order, disk)
@@ -234,9 +234,15 @@ class Scripted:
         self.kept_disks[disk_id] = disk.copy(disk.limit_bytes)
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=disk.used_bytes)
 
+    def _copy_of(self, disk_id: str, limit_bytes: int) -> Disk:
+        source = self._kept(disk_id)
+        if source.used_bytes > limit_bytes:
+            raise InvalidRequest(field="disk_mb", why=f"{disk_id} holds more")
+        return source.copy(limit_bytes)
+
     async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
         self._begin("restore", handle.sandbox_id)
-        disk = self._kept(disk_id).copy(order.resources.disk_mb * 2**20)
+        disk = self._copy_of(disk_id, order.resources.disk_mb * 2**20)
         box = self._box(handle)
         box.end_processes()
         box.disk = disk
@@ -354,10 +360,7 @@ class Scripted:
             raise failure
 
     def _kept(self, disk_id: str) -> Disk:
-        disk = self.kept_disks.get(disk_id)
-        if disk is None:
-            raise NotFound(what="kept disk", id=disk_id)
-        return disk
+        return or_not_found(self.kept_disks.get(disk_id), what="kept disk", id=disk_id)
 
     def _box(self, handle: Handle) -> Box:
         box = self.boxes.get(handle.sandbox_id)

@@ -22,10 +22,10 @@ from sandboxer.kernel.errors import (
     GuestRefused,
     InvalidRequest,
     NotADirectory,
-    NotFound,
     PathNotFound,
+    or_not_found,
 )
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 KEEP_ENDED = 64
 
@@ -167,10 +167,7 @@ class ScriptedGuest:
             raise PathNotFound(path=program, errno_name="ENOENT")
 
     def _job(self, process_id: str) -> Job:
-        job = self._box.jobs.get(process_id)
-        if job is None:
-            raise NotFound(what="process", id=process_id)
-        return job
+        return or_not_found(self._box.jobs.get(process_id), what="process", id=process_id)
 
     def _drop(self, process_id: str) -> None:
         self._box.jobs.pop(process_id, None)

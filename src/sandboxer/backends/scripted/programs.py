@@ -17,21 +17,19 @@ _ESCAPE = re.compile(r"\\([0-7]{1,3}|[nt\\])")
 _DIRECTIVE = re.compile(r"^# scripted: ([a-z-]+)((?: \S+)*)", re.MULTILINE)
 
 
-async def _echo(shell: Shell, args: list[str]) -> int:
+async def _echo(shell: Shell, args: list[str]) -> None:
     end = b"\n"
     if args[:1] == ["-n"]:
         args, end = args[1:], b""
     await shell.out(" ".join(args).encode("utf-8", "surrogateescape") + end)
-    return 0
 
 
-async def _printf(shell: Shell, args: list[str]) -> int:
+async def _printf(shell: Shell, args: list[str]) -> None:
     """%s alone, and the usual escapes."""
     text = args[0].encode("utf-8", "surrogateescape").decode("latin-1")
     for value in args[1:]:
         text = text.replace("%s", value, 1)
     await shell.out(_ESCAPE.sub(_unescape, text).encode("latin-1", "replace"))
-    return 0
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -39,7 +37,7 @@ def _unescape(match: re.Match[str]) -> str:
     return named.get(match[1]) or chr(int(match[1], 8))
 
 
-async def _cat(shell: Shell, args: list[str]) -> int:
+async def _cat(shell: Shell, args: list[str]) -> None:
     for name in args:
         _, node = shell.disk.find(shell.path(name))
         if node.kind is FileKind.DIRECTORY:
@@ -47,89 +45,77 @@ async def _cat(shell: Shell, args: list[str]) -> int:
         await shell.out(node.data)
     while not args and (data := await shell.stdin.read()):
         await shell.out(data)
-    return 0
 
 
-async def _sleep(shell: Shell, args: list[str]) -> int:
+async def _sleep(shell: Shell, args: list[str]) -> None:
     await shell.sleep(float(args[0]))
-    return 0
 
 
-async def _true(shell: Shell, args: list[str]) -> int:
-    return 0
+async def _true(shell: Shell, args: list[str]) -> None:
+    """Does nothing, and succeeds."""
 
 
 async def _false(shell: Shell, args: list[str]) -> int:
     return 1
 
 
-async def _env(shell: Shell, args: list[str]) -> int:
+async def _env(shell: Shell, args: list[str]) -> None:
     lines = [f"{name}={value}\n" for name, value in shell.variables.items() if name.isidentifier()]
     await shell.out("".join(lines).encode("utf-8", "surrogateescape"))
-    return 0
 
 
-async def _pwd(shell: Shell, args: list[str]) -> int:
+async def _pwd(shell: Shell, args: list[str]) -> None:
     await shell.out(shell.cwd.encode() + b"\n")
-    return 0
 
 
-async def _id(shell: Shell, args: list[str]) -> int:
+async def _id(shell: Shell, args: list[str]) -> None:
     uid = USERS[shell.user]
     name = next(name for name, number in USERS.items() if number == uid)
     words = {"-u": str(uid), "-un": name}
     await shell.out(words.get("".join(args[:1]), f"uid={uid}({name})").encode() + b"\n")
-    return 0
 
 
-async def _seq(shell: Shell, args: list[str]) -> int:
+async def _seq(shell: Shell, args: list[str]) -> None:
     first, last = (1, int(args[0])) if len(args) == 1 else (int(args[0]), int(args[1]))
     for start in range(first, last + 1, 10_000):
         chunk = range(start, min(start + 10_000, last + 1))
         await shell.out("".join(f"{number}\n" for number in chunk).encode())
-    return 0
 
 
-async def _wc(shell: Shell, args: list[str]) -> int:
+async def _wc(shell: Shell, args: list[str]) -> None:
     """-c or -l of stdin."""
     count = 0
     while data := await shell.stdin.read():
         count += len(data) if "-c" in args else data.count(b"\n")
     await shell.out(f"{count}\n".encode())
-    return 0
 
 
-async def _mkdir(shell: Shell, args: list[str]) -> int:
+async def _mkdir(shell: Shell, args: list[str]) -> None:
     for name in args:
         if name != "-p":
             shell.disk.mkdir(shell.path(name), 0o755, parents="-p" in args)
-    return 0
 
 
-async def _rm(shell: Shell, args: list[str]) -> int:
+async def _rm(shell: Shell, args: list[str]) -> None:
     for name in args:
         if not name.startswith("-"):
             shell.disk.remove(
                 shell.path(name), recursive=any("r" in arg for arg in args if arg.startswith("-"))
             )
-    return 0
 
 
-async def _touch(shell: Shell, args: list[str]) -> int:
+async def _touch(shell: Shell, args: list[str]) -> None:
     for name in args:
         shell.disk.write(shell.path(name), b"")
-    return 0
 
 
-async def _ln(shell: Shell, args: list[str]) -> int:
+async def _ln(shell: Shell, args: list[str]) -> None:
     target, link = args[-2:]
     shell.disk.make(shell.path(link), Node(FileKind.SYMLINK, 0o777, target=target))
-    return 0
 
 
-async def _mkfifo(shell: Shell, args: list[str]) -> int:
+async def _mkfifo(shell: Shell, args: list[str]) -> None:
     shell.disk.make(shell.path(args[0]), Node(FileKind.OTHER, 0o644))
-    return 0
 
 
 async def _test(shell: Shell, args: list[str]) -> int:
@@ -147,15 +133,14 @@ async def _within(shell: Shell, args: list[str]) -> int:
     return await shell.run_argv(args)
 
 
-async def _kill(shell: Shell, args: list[str]) -> int:
+async def _kill(shell: Shell, args: list[str]) -> None:
     """`kill -NAME $$` only."""
     number = signals.Signals[f"SIG{args[0].lstrip('-')}"]
     shell.job.signal(number)
     await Stdin().read()
-    return 0
 
 
-async def _python(shell: Shell, args: list[str]) -> int:
+async def _python(shell: Shell, args: list[str]) -> int | None:
     directive = _DIRECTIVE.search(args[-1]) if args else None
     if directive is None:
         await shell.err(b"python3: the scripted sandbox has no Python\n")

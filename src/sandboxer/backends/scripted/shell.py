@@ -16,11 +16,13 @@ from sandboxer.backends.guest import FileKind, Stream
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.backends.scripted.processes import Job, Stdin
 from sandboxer.kernel.errors import GuestRefused
+from sandboxer.kernel.values import brief_value_class
 
 OPERATORS = ("&&", "||", ">>", "2>&1", ">&2", "2>", ";", "&", "|", "(", ")", ">", "<", "\n")
 _VARIABLE = re.compile(r"\$\(\(([^()]*)\)\)|\$\{(\w+)\}|\$(\w+|\?|\$)")
 Write = Callable[[bytes], Awaitable[None]]
-Program = Callable[["Shell", list[str]], Awaitable[int]]
+# What it returns is its exit code; nothing means that it succeeded.
+Program = Callable[["Shell", list[str]], Awaitable[int | None]]
 
 
 class Leave(Exception):
@@ -34,7 +36,7 @@ class NotUnderstood(Exception):
     """The script is beyond the fake's shell."""
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Word:
     # (text, how it was quoted: "'", '"' or "" for not at all)
     parts: tuple[tuple[str, str], ...]
@@ -119,7 +121,7 @@ class Shell:
             return 127
         await self.gate()
         try:
-            return await program(self, argv[1:])
+            return await program(self, argv[1:]) or 0
         except GuestRefused as error:
             await self.err(f"{name}: {error}\n".encode())
             return 1

@@ -25,7 +25,7 @@ from sandboxer.backends.supervisor.codec import (
     u64,
 )
 from sandboxer.backends.supervisor.files import ANSWER_S, WORK_S, SupervisorFiles
-from sandboxer.backends.supervisor.line import Gate, Line, dial
+from sandboxer.backends.supervisor.line import Gate, Line, Peer
 from sandboxer.backends.supervisor.process import SupervisorProcess, feed_silently, read_exit
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -35,7 +35,7 @@ from sandboxer.kernel.errors import (
     NotAvailable,
     TooLarge,
 )
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 
 # Of output: nothing that is kept, only what comes from now on.
 _FROM_NOW = (1 << 64) - 1
@@ -54,10 +54,8 @@ class SupervisorGuest(Guest):
         work_s: float = WORK_S,
         gate: Gate | None = None,
     ) -> None:
-        self._socket_path = socket_path
-        self._answer_s = answer_s
-        self._gate = gate
-        self._files = SupervisorFiles(socket_path, answer_s=answer_s, work_s=work_s, gate=gate)
+        self._peer = Peer(path=socket_path, answer_s=answer_s, work_s=work_s, gate=gate)
+        self._files = SupervisorFiles(self._peer)
 
     @property
     def files(self) -> SupervisorFiles:
@@ -80,9 +78,7 @@ class SupervisorGuest(Guest):
         if cgroup_fd is not None:
             flags |= Flag.CGROUP
         request = run_request(command, process_id, flags)
-        line = await dial(
-            self._socket_path, request, passed_fd=cgroup_fd, limit_s=self._answer_s, gate=self._gate
-        )
+        line = await self._peer.dial(request, passed_fd=cgroup_fd)
         facts = {"subject": command.argv[0], "cwd": command.cwd, "user": command.user}
         return await self._started(line, process_id, on_kill, facts)
 
@@ -92,16 +88,14 @@ class SupervisorGuest(Guest):
         """Attaches to a process. `*_from` are the bytes of each stream that the caller already has."""
         payload = text(Tag.ID, process_id)
         payload += u64(Tag.FROM_STDOUT, stdout_from) + u64(Tag.FROM_STDERR, stderr_from)
-        line = await dial(
-            self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s, gate=self._gate
-        )
+        line = await self._peer.dial(frame(Frame.ATTACH, payload))
         return await self._started(line, process_id, on_kill, {"subject": process_id})
 
     async def _started(
         self, line: Line, process_id: str, on_kill: OnKill | None, facts: dict[str, str]
     ) -> SupervisorProcess:
         try:
-            kind, payload = await line.next(self._answer_s)
+            kind, payload = await line.next(self._peer.answer_s)
             if kind == Frame.ERROR:
                 raise refusal(payload, **facts)
             if kind != Frame.STARTED:
@@ -124,9 +118,7 @@ class SupervisorGuest(Guest):
         payload += u64(Tag.FROM_STDOUT, _FROM_NOW) + u64(Tag.FROM_STDERR, _FROM_NOW)
         if offset is not None:
             payload += u64(Tag.OFFSET, offset)
-        line = await dial(
-            self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s, gate=self._gate
-        )
+        line = await self._peer.dial(frame(Frame.ATTACH, payload))
         async with await self._started(line, process_id, None, {"subject": process_id}) as process:
             if line.version >= VERSION_TAKEN:
                 await process.write_stdin(data)
@@ -178,12 +170,10 @@ class SupervisorGuest(Guest):
 
     async def _dial_done(self, request: bytes, *, subject: str, is_raw: bool) -> Line:
         """Returns a line on which DONE was the answer, for further use."""
-        line = await dial(
-            self._socket_path, request, limit_s=self._answer_s, raw_after_done=is_raw, gate=self._gate
-        )
+        line = await self._peer.dial(request, is_raw=is_raw)
         try:
             # Twice: the guest itself waits up to 10 s for a port to answer.
-            kind, payload = await line.next(self._answer_s * 2)
+            kind, payload = await line.next(self._peer.answer_s * 2)
             if kind == Frame.ERROR:
                 raise refusal(payload, subject=subject)
             if kind != Frame.DONE:
@@ -202,10 +192,10 @@ class SupervisorGuest(Guest):
         """Yields the items of an answer, up to DONE."""
         found: list[bytes] = []
         size = 0
-        line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
+        line = await self._peer.dial(frame(kind, payload))
         try:
             while True:
-                answer, body = await line.next(self._answer_s)
+                answer, body = await line.next(self._peer.answer_s)
                 if answer == Frame.DONE:
                     return found
                 if answer == Frame.ERROR:

@@ -29,7 +29,7 @@ from sandboxer.backends.supervisor.codec import (
     u32,
     u64,
 )
-from sandboxer.backends.supervisor.line import Gate, Line, dial
+from sandboxer.backends.supervisor.line import Line, Peer
 from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest
 
 # A question that is one system call inside, and work that may take a while (a large tree, a slow disk).
@@ -97,19 +97,9 @@ class _Exchange:
 
 
 class SupervisorFiles(Files):
-    def __init__(
-        self,
-        socket_path: str,
-        *,
-        answer_s: float = ANSWER_S,
-        work_s: float = WORK_S,
-        gate: Gate | None = None,
-    ) -> None:
-        self._socket_path = socket_path
-        self._gate = gate
-        self._answer_s = answer_s
-        self._work_s = work_s
-        self._piece_s = min(PIECE_S, work_s)
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._piece_s = min(PIECE_S, peer.work_s)
 
     @contextmanager
     def _closing(self, line: Line, subject: str, target: str = "") -> Iterator[_Exchange]:
@@ -119,16 +109,16 @@ class SupervisorFiles(Files):
             line.close()
 
     async def _dial(self, kind: Frame, payload: bytes) -> Line:
-        return await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
+        return await self._peer.dial(frame(kind, payload))
 
     async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "") -> None:
         with self._closing(await self._dial(kind, payload), subject, target) as exchange:
-            await exchange.answer(Frame.DONE, limit_s=self._work_s)
+            await exchange.answer(Frame.DONE, limit_s=self._peer.work_s)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.FOLLOW if follow else 0)
         with self._closing(await self._dial(Frame.STAT, payload), path) as exchange:
-            _, answer = await exchange.answer(Frame.FILE, limit_s=self._answer_s)
+            _, answer = await exchange.answer(Frame.FILE, limit_s=self._peer.answer_s)
             return _file_info(Fields(answer))
 
     async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
@@ -150,7 +140,7 @@ class SupervisorFiles(Files):
         payload = _path(Tag.PATH, path) + u32(Tag.DEPTH, max(1, min(depth, 100))) + u32(Tag.LIMIT, limit)
         if after is not None:
             payload += field(Tag.AFTER, after)
-        async with self._gate.listing if self._gate else nullcontext():
+        async with self._peer.gate.listing if self._peer.gate else nullcontext():
             return await self._page(path, payload, PageOfEntries(after, limit))
 
     async def _page(self, path: str, payload: bytes, page: PageOfEntries) -> ListingPage:
@@ -173,7 +163,7 @@ class SupervisorFiles(Files):
         if length is not None:
             payload += u64(Tag.LENGTH, length)
         with self._closing(await self._dial(Frame.READ, payload), path) as exchange:
-            await exchange.answer(Frame.FILE, limit_s=self._answer_s)
+            await exchange.answer(Frame.FILE, limit_s=self._peer.answer_s)
             left = length
             while True:
                 kind, piece = await exchange.answer(Frame.DATA, Frame.DONE, limit_s=self._piece_s)
@@ -203,7 +193,7 @@ class SupervisorFiles(Files):
                     break
             if not line.refused:
                 line.send(frame(Frame.COMMIT))
-            _, answer = await exchange.answer(Frame.FILE, limit_s=self._work_s)
+            _, answer = await exchange.answer(Frame.FILE, limit_s=self._peer.work_s)
             return _file_info(Fields(answer))
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
@@ -228,7 +218,7 @@ class SupervisorFiles(Files):
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.RECURSIVE if recursive else 0)
         line = await self._dial(Frame.WATCH, payload)
         try:
-            await _Exchange(line, path, "").answer(Frame.DONE, limit_s=self._work_s)
+            await _Exchange(line, path, "").answer(Frame.DONE, limit_s=self._peer.work_s)
         except BaseException:
             line.close()
             raise

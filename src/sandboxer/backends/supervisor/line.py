@@ -16,6 +16,7 @@ from typing import Protocol
 from sandboxer.backends.guest import HandedOver
 from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
+from sandboxer.kernel.values import value_class
 
 _SMALL, _LARGE = 64 * 1024, 256 * 1024
 # Bytes taken from the guest and not yet asked for; beyond it the guest has to wait. All lines to one sandbox
@@ -50,7 +51,9 @@ class Gate:
 
     def enter(self) -> None:
         if self._open >= self._limit:
-            raise NoCapacity(resource="streams", why=f"{self._limit} lines to this sandbox are open already")
+            raise NoCapacity(
+                resource="streams", why=f"{self._limit} connections to this sandbox are open already"
+            )
         self._open += 1
 
     def leave(self) -> None:
@@ -344,6 +347,27 @@ class Line:
             self._out.clear()
         self._fail(BackendLost(why="the line was closed on our side"))
         self._sock.close()
+
+
+@value_class
+class Peer:
+    """Says where a supervisor listens, and how long one waits for it."""
+
+    path: str
+    # For a question that is one system call inside, and for work that may take a while.
+    answer_s: float
+    work_s: float
+    gate: Gate | None
+
+    async def dial(self, request: bytes, *, passed_fd: int | None = None, is_raw: bool = False) -> Line:
+        return await dial(
+            self.path,
+            request,
+            passed_fd=passed_fd,
+            limit_s=self.answer_s,
+            raw_after_done=is_raw,
+            gate=self.gate,
+        )
 
 
 async def dial(

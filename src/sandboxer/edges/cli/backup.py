@@ -31,16 +31,17 @@ import typer
 from sandboxer import __version__
 from sandboxer.access.ssh import HOST_KEY_FILE
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.options import Folder, Json
 from sandboxer.edges.cli.output import columns, err, out, print_json, size
+from sandboxer.edges.cli.verbs import Answer, show_answer
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.values import is_sandbox_id
 from sandboxer.sandboxes.binding import allow_adoption
 from sandboxer.settings import Settings, load_settings
 from sandboxer.store.backup import back_up, installation_in
 from sandboxer.store.backup import restore as restore_database
+from sandboxer.store.claim import Installation, ensure_installation
 from sandboxer.store.engine import open_store
-from sandboxer.store.installation import Installation, ensure
 from sandboxer.store.lock import hold_database, hold_state_dir
 
 DATABASE, OWNER, MASTER = "sandboxer.db", "owner.json", "master.key"
@@ -51,7 +52,6 @@ LEFT_OUT = ("images (build them again: sandboxer image build)", "memory of runni
 DISKS_LEFT_OUT = "disks of sandboxes (take them with --with-disks)"
 POSTGRES_LEFT_OUT = "the PostgreSQL database (pg_dump --format=custom it at the same time)"
 app = typer.Typer(rich_markup_mode="rich")
-Where = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def backup(
     with_disks: Annotated[
         bool, typer.Option("--with-disks", help="Also what sandboxes wrote to their disks.")
     ] = False,
-    state_dir: Where = None,
+    state_dir: Folder = None,
     json: Json = False,
 ) -> None:
     """Copy the platform's state into one file; the platform may be running.
@@ -118,7 +118,7 @@ def backup(
 @app.command("restore")
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
-    state_dir: Where = None,
+    state_dir: Folder = None,
     json: Json = False,
 ) -> None:
     """Bring a backup back into an empty state folder (a folder that holds only images counts as empty).
@@ -227,9 +227,7 @@ def _show(manifest: Manifest, file: Path, json: bool) -> None:
 
 @app.command("adopt-pool")
 def adopt_pool(
-    state_dir: Annotated[
-        Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")
-    ] = None,
+    state_dir: Folder = None,
     database: Annotated[str | None, typer.Option(help="Database URL; SQLite in DIR if not given.")] = None,
     json: Json = False,
 ) -> None:
@@ -251,18 +249,17 @@ def adopt_pool(
     with hold_state_dir(settings.state_dir), hold_database(settings.database_url):
         installation = asyncio.run(identify(settings))
         allow_adoption(settings.state_dir, installation.id)
-    if json:
-        print_json({"installation": installation.id, "state_dir": str(settings.state_dir)})
-        return
-    out.print(f"The next start adopts the storage pool in {settings.state_dir} for {installation.id}.")
-    err.print(f"[dim]next:[/] sandboxer up --state-dir {settings.state_dir}, then sandboxer inspect stale")
+    said = f"The next start adopts the storage pool in {settings.state_dir} for {installation.id}."
+    then = f"[dim]next:[/] sandboxer up --state-dir {settings.state_dir}, then sandboxer inspect stale"
+    value = {"installation": installation.id, "state_dir": str(settings.state_dir)}
+    show_answer(Answer(value, said, note=then), is_json=json)
 
 
 async def identify(settings: Settings) -> Installation:
     """Says which installation the database is; it gets its id here if it has none."""
     store = await asyncio.to_thread(open_store, settings.database_url)
     try:
-        return await store.write(lambda conn: ensure(conn, now=SystemClock().now()))
+        return await store.write(lambda conn: ensure_installation(conn, now=SystemClock().now()))
     finally:
         await store.close()
 

@@ -1,5 +1,8 @@
-"""`ledger verify` and `audit verify|export`: are the books whole? Through the API, or with `--offline`
-on the database itself, so that a backup can be proven and a platform that does not start can be looked at."""
+"""`ledger show|verify|pay-out` and `audit list|verify|export`: the operator's books, and are they whole?
+
+They are proven through the API, or with `--offline` on the database itself, so that a backup can be proven
+and a platform that does not start can be looked at.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,36 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sandboxer.accounts import audit
-from sandboxer.accounts.audit import Checkpoint
 from sandboxer.edges.cli.exits import CommandFailed, Exit
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import out, print_json
-from sandboxer.money import verification
-from sandboxer.settings import load_settings
-from sandboxer.store.engine import Store, open_store
+from sandboxer.edges.cli.options import After, Json, Limit, StateDir, Url, client
+from sandboxer.edges.cli.output import facts_table, out, print_json
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, verb
+from sandboxer.kernel.program import late
+from sandboxer.sdk.sync.accounts import Operator
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import AuditProof, LedgerProof
 
-ledger = typer.Typer(help="Prove the ledger.", no_args_is_help=True, rich_markup_mode="rich")
-auditing = typer.Typer(help="Prove and export the audit log.", no_args_is_help=True, rich_markup_mode="rich")
+if TYPE_CHECKING:
+    from sandboxer import settings
+    from sandboxer.accounts import audit
+    from sandboxer.accounts.audit import Checkpoint
+    from sandboxer.money import verification
+    from sandboxer.store import engine
+    from sandboxer.store.engine import Store
+else:
+    # Only --offline needs them, and the client alone has no database.
+    settings, engine = late("sandboxer.settings"), late("sandboxer.store.engine")
+    audit, verification = late("sandboxer.accounts.audit"), late("sandboxer.money.verification")
+
+ledger = group("Look at the ledger and prove it (operator).")
+auditing = group("Look at the audit log and prove it (operator).")
 groups = {"ledger": ledger, "audit": auditing}
+# The ledger's own words are stored; people read these.
+KINDS = {"bucket": "balances", "budget": "budgets of delegated keys", "external": "paid in from outside"}
 T = TypeVar("T")
 Offline = Annotated[
     bool,
@@ -33,9 +49,56 @@ Offline = Annotated[
 ]
 
 
-@ledger.callback()
-def _ledger() -> None:
-    """Prove the ledger."""
+@verb(ledger, "show")
+def totals(platform: Sandboxer) -> Answer:
+    """Show what all ledger accounts of each kind hold.
+
+    Examples:
+
+        sandboxer ledger show --json
+    """
+    found = platform.operator.ledger_totals()
+    lines = [
+        (KINDS.get(kind, kind), f"{sum_} {asset}")
+        for asset, kinds in found.totals.items()
+        for kind, sum_ in kinds.items()
+    ]
+    return Answer(found, facts_table(lines))
+
+
+rows(
+    ledger,
+    noun("operator"),
+    {},
+    as_it_is,
+    Row(
+        "pay-out",
+        Operator.pay_out,
+        "Write down that earned sats left the platform.",
+        'ledger pay-out 100000 --id 2027-01 --reason "to the owner"',
+        {
+            "sats": Annotated[int, typer.Argument(min=1, help="How many leave the platform.")],
+            "id": Annotated[str, typer.Option(help="The same id pays out once.")],
+            "reason": Annotated[str, typer.Option(help="Kept in the audit log.")],
+        },
+    ),
+)
+
+
+@verb(auditing, "list")
+def list_entries(
+    platform: Sandboxer,
+    after: After = None,
+    subject: Annotated[str | None, typer.Option(help="Only of this thing.")] = None,
+    limit: Limit = 50,
+) -> object:
+    """List who did what, oldest first, one page.
+
+    Examples:
+
+        sandboxer audit list --subject search-team
+    """
+    return platform.operator.audit(after=int(after) if after else None, subject=subject, limit=limit)
 
 
 @ledger.command("verify")
@@ -158,12 +221,12 @@ async def _export(state_dir: Path | None) -> list[str]:
 
 
 def _open(state_dir: Path | None) -> Store:
-    settings = load_settings(state_dir=state_dir)
-    file = settings.state_dir / "sandboxer.db"
-    if settings.database is None and not file.exists():
+    found = settings.load_settings(state_dir=state_dir)
+    file = found.state_dir / "sandboxer.db"
+    if found.database is None and not file.exists():
         raise CommandFailed(f"there is no {file}", next_step="Name the state folder with --state-dir.")
     # A proof of a long ledger takes what it takes.
-    return open_store(settings.database_url, durability=settings.durability, patience=None)
+    return engine.open_store(found.database_url, durability=found.durability, patience=None)
 
 
 def _anchor(text: str | None) -> Checkpoint | None:
@@ -172,7 +235,7 @@ def _anchor(text: str | None) -> Checkpoint | None:
     seq, _, digest = text.partition(":")
     if not (seq.isdigit() and len(digest) == 64):
         raise CommandFailed("the anchor is not SEQ:HASH", next_step="Take it from `audit verify`.")
-    return Checkpoint(seq=int(seq), hash=digest)
+    return audit.Checkpoint(seq=int(seq), hash=digest)
 
 
 def _of_file(file: Path, anchor: Checkpoint | None) -> AuditProof:

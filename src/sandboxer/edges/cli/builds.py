@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.output import err
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Language
 from sandboxer.work.execute.submission import language_of

@@ -29,7 +29,7 @@ from sandboxer.backends.registry import SHIPPED, find_opener
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, out, print_json
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.settings import Settings, load_settings
 from sandboxer.wiring import namespaces_settings
 

@@ -33,7 +33,9 @@ from sandboxer.sdk.errors import NotFound, Refused
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 
-_INSIDE = re.compile(r"^(sbx_[0-9a-z]{26}):(.*)$", re.DOTALL)
+# An id, the beginning of one, or a name. A single letter is a drive of Windows.
+_INSIDE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._ -]{1,62}):(/.*)$", re.DOTALL)
+_HALF_INSIDE = re.compile(r"^sbx_[0-9a-z]{26}:")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 app = typer.Typer(rich_markup_mode="rich")
@@ -53,8 +55,8 @@ class _Hostile(Exception):
 @verb(app, "cp", timeout_s=600.0)
 def copy(
     platform: Sandboxer,
-    source: Annotated[str, typer.Argument(help="A local path, or ID:/path.", metavar="SRC")],
-    target: Annotated[str, typer.Argument(help="A local path, or ID:/path.", metavar="DST")],
+    source: Annotated[str, typer.Argument(help="A local path, or NAME:/path, ID:/path.", metavar="SRC")],
+    target: Annotated[str, typer.Argument(help="A local path, or NAME:/path, ID:/path.", metavar="DST")],
 ) -> Answer:
     """Copy files and folders in or out of a sandbox. An existing folder as DST receives SRC below it.
 
@@ -62,9 +64,9 @@ def copy(
 
     Examples:
 
-        sandboxer cp main.py sbx_0123456789abcdefghjkmnpqrs:/workspace/
+        sandboxer cp main.py dev:/workspace/
 
-        sandboxer cp ./project sbx_0123456789abcdefghjkmnpqrs:/workspace/project
+        sandboxer cp ./project dev:/workspace/project
 
         sandboxer cp sbx_0123456789abcdefghjkmnpqrs:/workspace/out .
     """
@@ -76,7 +78,7 @@ def copy(
     else:
         raise CommandFailed(
             "Exactly one of SRC and DST must be in a sandbox.",
-            next_step="Name the inside path as ID:/path; copy between sandboxes by way of this host.",
+            next_step="Name the inside path as NAME:/path; copy between sandboxes by way of this host.",
         )
     value = {"source": source, "target": target, "bytes": copied, "left_out": left_out}
     lines = [Text.assemble("   ", plain(link)) for link in left_out]
@@ -85,12 +87,11 @@ def copy(
 
 
 def _side(text: str) -> Inside | Path:
-    inside = _INSIDE.match(text)
-    if inside is None:
-        return Path(text)
-    if not inside[2].startswith("/"):
+    if inside := _INSIDE.match(text):
+        return Inside(inside[1], inside[2])
+    if _HALF_INSIDE.match(text):
         raise CommandFailed(f"{text!r}: the path inside must be absolute", next_step="Write ID:/path.")
-    return Inside(inside[1], inside[2])
+    return Path(text)
 
 
 def _copy_in(sandbox: Sandbox, source: Path, path: str) -> int:

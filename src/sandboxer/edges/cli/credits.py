@@ -1,4 +1,4 @@
-"""`credits show|add|transfer|statement` and `pricing`: money in sats."""
+"""`credit show|add|transfer|statement` and `pricing`: money in sats."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.options import Json
-from sandboxer.edges.cli.output import columns, facts_table, plain, until
-from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
+from sandboxer.edges.cli.options import After, Cpus, Disk, Json, Limit, Memory
+from sandboxer.edges.cli.output import columns, facts_table, out, plain, until
+from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import Balance
 
 app = typer.Typer(rich_markup_mode="rich")
 crediting = group("Show, add and move sats.")
-groups = {"credits": crediting}
+groups = {"credit": crediting}
 
 Account = Annotated[str | None, typer.Option("--account", help="Another account than one's own (operator).")]
 Id = Annotated[
@@ -31,9 +31,9 @@ def show(platform: Sandboxer, account: Account = None) -> Answer:
 
     Examples:
 
-        sandboxer credits show
+        sandboxer credit show
 
-        sandboxer credits show --account search-team --json
+        sandboxer credit show --account search-team --json
     """
     report = platform.account.me() if account is None else platform.operator.account(account)
     shown = report.account
@@ -55,7 +55,7 @@ def _money(money: Balance | None) -> list[tuple[str, object]]:
         ("spending", f"{money.rate_msats} msats a second"),
         ("standing", money.standing),
     ]
-    return words if money.dry_at is None else [*words, ("dry in", until(money.dry_at))]
+    return words if money.dry_at is None else [*words, ("runs out", until(money.dry_at))]
 
 
 @verb(crediting, "add")
@@ -70,9 +70,9 @@ def add(
 
     Examples:
 
-        sandboxer credits add search-team 10000 --reason "paid by invoice 17" --id invoice-17
+        sandboxer credit add search-team 10000 --reason "paid by invoice 17" --id invoice-17
 
-        sandboxer credits add search-team --reason "typing slip" -- -500
+        sandboxer credit add search-team --reason "typing slip" -- -500
     """
     chosen = id or secrets.token_hex(8)
     moved = platform.operator.adjust(account, sats, id=chosen, reason=reason)
@@ -93,7 +93,7 @@ def transfer(
 
     Examples:
 
-        sandboxer credits transfer pub_0123… 500 --reason "your share"
+        sandboxer credit transfer pub_0123… 500 --reason "your share"
     """
     moved = platform.account.send(to, sats, id=id or secrets.token_hex(8), reason=reason)
     return Answer(
@@ -106,20 +106,21 @@ def statement(
     platform: Sandboxer,
     account: Account = None,
     csv: Annotated[bool, typer.Option("--csv", help="The whole history as CSV, oldest first.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the newest.")] = 50,
+    after: After = None,
+    limit: Limit = 50,
 ) -> Answer | None:
     """Show the transfers of an account, newest first.
 
     Examples:
 
-        sandboxer credits statement
+        sandboxer credit statement
 
-        sandboxer credits statement --csv > statement.csv
+        sandboxer credit statement --csv > statement.csv
     """
     if csv:
         typer.echo(platform.account.statement(of=account).decode(), nl=False)
         return None
-    page = platform.account.transfers(of=account, limit=limit)
+    page = platform.account.transfers(of=account, cursor=after, limit=limit)
     rows = [
         (one.at.strftime("%Y-%m-%d %H:%M:%S"), one.kind, f"{one.change:+}", one.phase, one.reason, one.id)
         for one in page.transfers
@@ -157,11 +158,11 @@ def quote(
     platform: Sandboxer,
     profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
     duration: Annotated[str, typer.Option(help="How long it would run: 30m, 4h.")] = "1h",
-    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
-    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    vcpus: Cpus = None,
+    memory_mb: Memory = None,
+    disk_mb: Disk = None,
 ) -> Answer:
-    """Say what a sandbox would cost; one `create --quote` or `extend-ttl --quote` pays exactly these rates.
+    """Say what a sandbox would cost; one `create --quote` or `update --quote` pays exactly these rates.
 
     Examples:
 
@@ -199,7 +200,7 @@ def usage(
 
     Examples:
 
-        sandboxer credits usage --since 2027-01-01T00:00:00Z
+        sandboxer credit usage --since 2027-01-01T00:00:00Z
     """
     return platform.account.usage(of=account, since=since, until=until)
 
@@ -209,18 +210,17 @@ def segments(
     platform: Sandboxer,
     account: Account = None,
     all_accounts: Annotated[bool, typer.Option("--all-accounts", help="Of everybody (operator).")] = False,
-    after: Annotated[int, typer.Option(min=0, help="Go on after this number.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
-    json: Json = False,
+    after: After = None,
+    limit: Limit = 50,
 ) -> object:
     """List what was used, each closed segment once, one page.
 
     Examples:
 
-        sandboxer credits segments --json
+        sandboxer credit segments --json
     """
-    page = platform.account.usage_segments(of=account, all_accounts=all_accounts, after=after, limit=limit)
-    return page if json else page.segments
+    begin = int(after or 0)
+    return platform.account.usage_segments(of=account, all_accounts=all_accounts, after=begin, limit=limit)
 
 
 @verb(crediting, "events")
@@ -230,12 +230,16 @@ def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="And what happens from now on.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what happened to the account: low, dry, funded.
+    """Show what happened to the account: low, out of sats, funded.
 
     Examples:
 
-        sandboxer credits events --follow
+        sandboxer credit events --follow
     """
-    for event in platform.account.events(after=after, follow=follow):
-        line = Answer(event, event.at.isoformat(), plain(event.kind), plain(event.reason or ""))
-        show_answer(line, is_json=json)
+    found = platform.account.events(after=after, follow=follow)
+    show_pieces(
+        found,
+        lambda event: out.print(event.at.isoformat(), plain(event.kind), plain(event.reason or "")),
+        is_json=json,
+        is_endless=follow,
+    )

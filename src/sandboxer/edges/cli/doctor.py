@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import httpx
 import typer
@@ -22,19 +22,18 @@ from rich.text import Text
 
 from sandboxer.artifacts.images import list_images
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
-from sandboxer.backends.disk_probe import write_there
 from sandboxer.backends.namespaces.box import behind_older_walls, lack_of_new_walls
 from sandboxer.backends.namespaces.fingerprint import examine
-from sandboxer.backends.namespaces.health import try_pool
+from sandboxer.backends.namespaces.holdings import try_pool
 from sandboxer.backends.namespaces.pool import Pool, look_at_pool
+from sandboxer.backends.shared import write_there
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.options import Json
-from sandboxer.edges.cli.output import columns, facts_table, out, print_json, size
+from sandboxer.edges.cli.options import Folder, Json
+from sandboxer.edges.cli.output import columns, facts_table, lacks_list, out, print_json, size
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.configuration import open_chains
-from sandboxer.payments.chains.contract import Checkable
-from sandboxer.payments.rails import Rails, Standings
+from sandboxer.payments.chains.contract import Checkable, Rails, Standings
 from sandboxer.settings import Settings, load_settings
 from sandboxer.store.lock import is_held
 from sandboxer.wiring import namespaces_settings
@@ -44,17 +43,12 @@ AT_START = {Wall.DISK: "known once the platform has opened its storage pool"}
 NEEDED_FREE_GB = 2
 DEADLINE_S = 8.0
 PAYMENT_CHECKS = ("x402/", "invoices/")
-REMEDY = "mend the node or the settings; the platform looks again by itself within a minute"
+REMEDY = "repair the node or the settings; the platform looks again by itself within a minute"
 app = typer.Typer(rich_markup_mode="rich")
 
 
 @app.command("doctor")
-def doctor(
-    state_dir: Annotated[
-        Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")
-    ] = None,
-    json: Json = False,
-) -> None:
+def doctor(state_dir: Folder = None, json: Json = False) -> None:
     """Say what this host can and cannot do, and why. Needs no server; exit code 1 if it can make no sandbox.
 
     It writes a small file to the state folder and the storage pool, removes it, and asks a platform that runs
@@ -106,8 +100,7 @@ def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy
     out.print(columns(rows, "WALL", "", "WHY"))
     lacks = [*missing, *seen.lacks]
     if lacks:
-        lines = [(Text(lack.what, style="yellow"), lack.why, lack.remedy) for lack in lacks]
-        out.print(columns(lines, "\nLACKS", "\nWHY", "\nREMEDY"))
+        out.print(lacks_list(lacks))
     out.print(facts_table([*seen.facts.items(), *_facts(settings)], title="\nThis host"))
     verdict = "[bold green]can make sandboxes[/]" if healthy else "[bold red]cannot make sandboxes[/]"
     out.print(f"\nThis host {verdict} with ext.namespaces.")
@@ -169,7 +162,7 @@ def tried(settings: Settings, pool: Pool | None) -> Iterator[Lack]:
     is_served = settings.state_dir.exists() and is_held(settings.state_dir)
     if settings.state_dir.is_dir():
         yield from _disk(
-            "state folder", lambda: write_there(settings.state_dir), "free space, or mend the disk"
+            "state folder", lambda: write_there(settings.state_dir), "free space, or repair the disk"
         )
     if pool is not None:
         yield from _disk("storage pool", lambda: try_pool(pool), "see docs/guides/runbooks/disk-full.md")

@@ -18,8 +18,8 @@ import typer
 from rich.markup import escape
 
 from sandboxer.edges.cli.exits import CommandFailed, Exit
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, pairs
-from sandboxer.edges.cli.output import err, print_json
+from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, duration, pairs
+from sandboxer.edges.cli.output import err, print_error, print_json
 from sandboxer.sdk.commands import Chunk, Piece, Settings, What
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -33,6 +33,8 @@ PATIENCE_S = 30.0
 MOMENT_S = 0.05
 app = typer.Typer(rich_markup_mode="rich")
 Ran = tuple[int, str | None]
+# By the code of a refusal: the exit code and the words of a shell.
+NOT_RUN = {"path_not_found": (127, "command not found"), "permission_denied": (126, "cannot be run")}
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
@@ -48,7 +50,7 @@ def run_command(
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; can be repeated.")] = None,
     user: Annotated[str | None, typer.Option(help="User inside (default root).")] = None,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds until everything it started is killed.")
+        float | None, duration("--timeout", words="Kill everything it started after this.")
     ] = None,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Do not read our standard input.")] = False,
     partial_stdin: Annotated[
@@ -70,19 +72,27 @@ def run_command(
 
         cat data.csv | sandboxer exec sbx_0123456789abcdefghjkmnpqrs -- wc -l
 
-        sandboxer exec sbx_0123456789abcdefghjkmnpqrs --timeout 10 --command 'make test | tail -3'
+        sandboxer exec sbx_0123456789abcdefghjkmnpqrs --timeout 10s --command 'make test | tail -3'
     """
     what = _what(argv, command)
     settings = Settings(cwd=cwd, env=pairs(env, "--env"), user=user, timeout_s=timeout)
     stdin = None if no_stdin else open_stdin()
     with client(url, state_dir) as platform:
         sandbox = platform.sandbox(sandbox_id)
-        if json:
-            code, unread = _run_buffered(sandbox, what, settings, stdin)
-        elif stdin is None:
-            code, unread = _print_pieces(sandbox.stream(what, **settings)), None
-        else:
-            code, unread = _run_fed(sandbox, what, settings, stdin)
+        try:
+            if json:
+                code, unread = _run_buffered(sandbox, what, settings, stdin)
+            elif stdin is None:
+                code, unread = _print_pieces(sandbox.stream(what, **settings)), None
+            else:
+                code, unread = _run_fed(sandbox, what, settings, stdin)
+        except ApiError as error:
+            # As a shell says it, also of what the platform refuses to start.
+            if not argv or error.code not in NOT_RUN or error.fact("path") != argv[0]:
+                raise
+            code, words = NOT_RUN[error.code]
+            print_error(error, is_json=True) if json else err.print(f"{escape(argv[0])}: {words}")
+            raise typer.Exit(code) from None
     if unread is not None and not partial_stdin:
         err.print(f"[red]the input was not all taken:[/] {escape(unread)}")
         code = code or Exit.REFUSED
@@ -138,7 +148,7 @@ def _print_pieces(pieces: Iterator[Piece]) -> int:
             elif piece.reason:
                 err.print(f"[yellow]ended by the sandbox: {piece.reason}[/]")
             return piece.exit_code
-    raise CommandFailed("The stream ended before the command did.", next_step="Look at `sandboxer get ID`.")
+    raise CommandFailed("The stream ended before the command did.", next_step="Look at `sandboxer show ID`.")
 
 
 def write_chunk(chunk: Chunk, *, is_stderr: bool = False) -> None:

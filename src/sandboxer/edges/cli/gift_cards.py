@@ -1,20 +1,22 @@
-"""`gift create|status|code|balance|redeem|approve|deny|revoke|refund|list`: dollars behind four words."""
+"""`gift create|show|code|balance|redeem|approve|deny|revoke|refund|list`: dollars behind four words."""
 
 from __future__ import annotations
 
 import time
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges import qr
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.options import After, InState, Json, Limit
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
-from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, show_answer, verb
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.payments import GiftCards
 from sandboxer.wire.gift_cards import GiftCard, NewGiftCard, NewRedemption, Redemption
 from sandboxer.wire.keys import NewKey
 
@@ -29,6 +31,35 @@ Claim = Annotated[
     str | None,
     typer.Option(help="The buyer's claim; without it your key must be the buyer's or the owner's."),
 ]
+
+
+def _show_card(seen: GiftCard) -> Answer:
+    facts = [
+        ("card", seen.id),
+        ("state", seen.state),
+        ("worth", _dollars(seen.cents)),
+        ("left", _dollars(seen.left_cents)),
+        ("waits for approval", _dollars(seen.held_cents)),
+        ("paid by", seen.source),
+        ("invoice", seen.invoice),
+    ]
+    return Answer(seen, facts_table(facts))
+
+
+def _show_redemption(done: Redemption, key: NewKey | None = None) -> Answer:
+    facts: list[tuple[str, object]] = [
+        ("redemption", done.id),
+        ("state", done.state),
+        ("takes", _dollars(done.cents)),
+        ("left on the card", _dollars(done.left_cents)),
+        ("gives", f"tier {done.tier}, {done.months} months" if done.tier else f"{done.sats or '…'} sats"),
+        ("account", done.account),
+    ]
+    if key is not None:
+        facts += [("public key", key.public_key), ("secret key", key.secret_key)]
+    elif isinstance(done, NewRedemption) and done.claim is not None:
+        facts.append(("claim (keep it)", done.claim))
+    return Answer(done, facts_table(facts))
 
 
 @verb(giving, "create", is_open=True)
@@ -75,18 +106,18 @@ def create(
     return _wait(platform, made) if watch and made.code is None else None
 
 
-@verb(giving, "status", is_open=True)
+@verb(giving, "show", is_open=True)
 def status(
     platform: Sandboxer,
     id: Annotated[str, typer.Argument(help="Id of a card (gft_…) or a redemption (rdm_…).", metavar="ID")],
 ) -> Answer:
-    """Show how a card, or a redemption, stands.
+    """Show a card, or a redemption.
 
     Examples:
 
-        sandboxer gift status gft_0123…
+        sandboxer gift show gft_0123…
 
-        sandboxer gift status rdm_0123… --json
+        sandboxer gift show rdm_0123… --json
     """
     if id.startswith("rdm_"):
         return _show_redemption(platform.gift_cards.redemption(id))
@@ -160,42 +191,36 @@ def redeem(
     return Answer({"redemption": done, "key": key}, *_show_redemption(done, key).parts)
 
 
-@verb(giving, "approve", is_open=True)
-def approve(platform: Sandboxer, link: Link) -> Answer:
-    """Let a redemption go on, by the link that asks for it.
-
-    Examples:
-
-        sandboxer gift approve https://…/v1/gift-cards/approvals/rdm_0123….…
-    """
-    return _show_redemption(platform.gift_cards.approve(link))
-
-
-@verb(giving, "deny", is_open=True)
-def deny(platform: Sandboxer, link: Link) -> Answer:
-    """Do not let a redemption go on; the amount is on the card again.
-
-    Examples:
-
-        sandboxer gift deny rdm_0123….…
-    """
-    return _show_redemption(platform.gift_cards.deny(link))
-
-
-@verb(giving, "revoke", is_open=True)
-def revoke(
-    platform: Sandboxer,
-    id: Id,
-    claim: Claim = None,
-    reason: Annotated[str, typer.Option(help="Why.")] = "asked",
-) -> Answer:
-    """End a card: nothing can be redeemed any more. What is left can be refunded.
-
-    Examples:
-
-        sandboxer gift revoke gft_0123… --claim 3fZ…
-    """
-    return _show_card(platform.gift_cards.revoke(id, claim=claim, reason=reason))
+of_cards = partial(rows, giving, noun("gift_cards"))
+of_cards(
+    {"link": Link},
+    _show_redemption,
+    Row(
+        "approve",
+        GiftCards.approve,
+        "Let a redemption go on, by the link that asks for it.",
+        "gift approve https://…/v1/gift-cards/approvals/rdm_0123….…",
+    ),
+    Row(
+        "deny",
+        GiftCards.deny,
+        "Do not let a redemption go on; the amount is on the card again.",
+        "gift deny rdm_0123….…",
+    ),
+    is_open=True,
+)
+of_cards(
+    {"card_id": Id},
+    _show_card,
+    Row(
+        "revoke",
+        GiftCards.revoke,
+        "End a card: nothing can be redeemed any more. What is left can be refunded.",
+        "gift revoke gft_0123… --claim 3fZ…",
+        {"claim": (Claim, None), "reason": (Annotated[str, typer.Option(help="Why.")], "asked")},
+    ),
+    is_open=True,
+)
 
 
 @verb(giving, "refund", is_open=True)
@@ -227,18 +252,14 @@ def refund(
 
 
 @verb(giving, "list")
-def listing(
-    platform: Sandboxer,
-    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-) -> Answer:
+def listing(platform: Sandboxer, state: InState = None, after: After = None, limit: Limit = 50) -> Answer:
     """List cards, newest first (operator).
 
     Examples:
 
         sandboxer gift list --state active
     """
-    found = platform.gift_cards.page(state=state, limit=limit)
+    found = platform.gift_cards.page(state=state, cursor=after, limit=limit)
     rows = [
         (one.id, one.state, _dollars(one.cents), _dollars(one.left_cents), one.source, ago(one.created_at))
         for one in found.cards
@@ -289,41 +310,6 @@ def _show_new(made: NewGiftCard) -> Answer:
     return Answer(made, facts_table(facts))
 
 
-def _show_card(seen: GiftCard) -> Answer:
-    facts = [
-        ("card", seen.id),
-        ("state", seen.state),
-        ("worth", _dollars(seen.cents)),
-        ("left", _dollars(seen.left_cents)),
-        ("waits for approval", _dollars(seen.held_cents)),
-        ("paid by", seen.source),
-        ("invoice", seen.invoice),
-    ]
-    return Answer(seen, facts_table(facts))
-
-
-def _show_redemption(done: Redemption, key: NewKey | None = None) -> Answer:
-    facts: list[tuple[str, object]] = [
-        ("redemption", done.id),
-        ("state", done.state),
-        ("takes", _dollars(done.cents)),
-        ("left on the card", _dollars(done.left_cents)),
-        ("gives", f"tier {done.tier}, {done.months} months" if done.tier else f"{done.sats or '…'} sats"),
-        ("account", done.account),
-    ]
-    if key is not None:
-        facts += [("public key", key.public_key), ("secret key", key.secret_key)]
-    elif isinstance(done, NewRedemption) and done.claim is not None:
-        facts.append(("claim (keep it)", done.claim))
-    return Answer(done, facts_table(facts))
-
-
-@verb(giving, "pricing")
-def pricing(platform: Sandboxer) -> object:
-    """Show what gift cards cost and may hold.
-
-    Examples:
-
-        sandboxer gift pricing
-    """
-    return platform.gift_cards.pricing()
+of_cards(
+    {}, as_it_is, Row("pricing", GiftCards.pricing, "Show what gift cards cost and may hold.", "gift pricing")
+)

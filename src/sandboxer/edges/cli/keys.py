@@ -1,4 +1,4 @@
-"""`keys create|list|revoke|cut|tree|rotate|suspend|unsuspend|expire`: who may call, and with how much."""
+"""`key create|list|update|delete|delegate|tree|rotate|bearer|suspend|…`: who may call, with how much."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
+from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.output import ago, columns, facts_table
-from sandboxer.edges.cli.verbs import Answer, group, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, verb
+from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.platform import Keys
 from sandboxer.wire.keys import KeyNode
 
 app = group("Make, delegate, list and end keys.")
-groups = {"keys": app}
+groups = {"key": app}
+PublicKey = Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
 
 
 @verb(app, "create")
@@ -29,7 +33,7 @@ def create_key(
 
     Examples:
 
-        sandboxer keys create laptop --account search-team
+        sandboxer key create laptop --account search-team
     """
     return _show_once(platform.keys.create(name, account, accepts_v1=accepts_v1))
 
@@ -40,7 +44,7 @@ def list_keys(platform: Sandboxer) -> Answer:
 
     Examples:
 
-        sandboxer keys list --json
+        sandboxer key list --json
     """
     keys = platform.keys.list()
     rows = [
@@ -58,38 +62,36 @@ def list_keys(platform: Sandboxer) -> Answer:
     return Answer(list(keys), columns(rows, "KEY", "NAME", "ACCOUNT", "", "SIGNATURES", "CREATED", ""))
 
 
-@verb(app, "revoke")
-def revoke_key(
-    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
-) -> Answer:
-    """End a key at once, and every key that was cut from it. Its account's sandboxes stay.
+@verb(app, "delete")
+def delete_key(platform: Sandboxer, public_key: PublicKey) -> Answer:
+    """End a key at once, and every key that was delegated from it. Its account's sandboxes stay.
 
     Examples:
 
-        sandboxer keys revoke sbx-pk-…
+        sandboxer key delete sbx-pk-…
     """
     platform.keys.revoke(public_key)
-    return Answer({"public_key": public_key, "revoked": True}, f"revoked {public_key}")
+    return _done(platform, public_key, "revoked")
 
 
-@verb(app, "cut")
-def cut_key(
+@verb(app, "delegate")
+def delegate_key(
     platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name for people.")],
     scope: Annotated[list[str], typer.Option("--scope", help="What it may do; repeat it.")],
-    budget: Annotated[int, typer.Option(min=0, help="Sats, moved from your bucket.")] = 0,
-    depth: Annotated[int, typer.Option(min=0, help="Generations it may cut below itself.")] = 0,
+    budget: Annotated[int, typer.Option(min=0, help="Sats, moved from your balance.")] = 0,
+    depth: Annotated[int, typer.Option(min=0, help="Generations it may delegate to below itself.")] = 0,
     slots: Annotated[int | None, typer.Option(min=0, help="Sandboxes at once.")] = None,
     expires_at: Annotated[str | None, typer.Option(help="When it ends (RFC 3339).")] = None,
 ) -> object:
-    """Cut a child key: a part of what this key has, never more. Its secret is shown now and never again.
+    """Delegate a part of what this key has to a child key. Its secret is shown now and never again.
 
     Examples:
 
-        sandboxer keys cut worker --scope sandboxes:create --scope exec --budget 1000
+        sandboxer key delegate worker --scope sandboxes:create --scope exec --budget 1000
     """
     wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
-    return _show_once(platform.keys.cut(name, scope, **wish))
+    return _show_once(platform.keys.delegate(name, scope, **wish))
 
 
 @verb(app, "tree")
@@ -98,12 +100,14 @@ def show_tree(platform: Sandboxer) -> Answer:
 
     Examples:
 
-        sandboxer keys tree --json
+        sandboxer key tree --json
     """
     root = platform.keys.tree()
-    return Answer(
-        root, columns(_branches(root, 0), "KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT")
-    )
+    rows = _branches(root, 0)
+    # Where nobody pays anything there are no figures to look at.
+    shown = 6 if any(any(row[2:]) for row in rows) else 2
+    names = ("KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT")
+    return Answer(root, columns([row[:shown] for row in rows], *names[:shown]))
 
 
 def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
@@ -114,72 +118,101 @@ def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
 
 
 @verb(app, "rotate", may_need_proof=True)
-def rotate_key(
-    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
-) -> object:
+def rotate_key(platform: Sandboxer, public_key: PublicKey) -> object:
     """Give a key a new secret; the old one ends at once. The operator just does; others confirm it.
 
     Examples:
 
-        sandboxer keys rotate sbx-pk-… --wallet ~/.wallet.key
+        sandboxer key rotate sbx-pk-… --wallet ~/.wallet.key
     """
     return _show_once(platform.keys.regenerate(public_key))
+
+
+@verb(app, "bearer", may_need_proof=True)
+def bearer_token(
+    platform: Sandboxer,
+    public_key: Annotated[
+        str | None, typer.Argument(help="Of which key (sbx-pk-…). Default: the one you sign with.")
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="End its token instead; the key goes on.")] = False,
+) -> Answer:
+    """Make a token for `Authorization: Bearer …`, shown once; an older one of this key ends at once.
+
+    It works on the platform's own host and by TLS. Where others can read what is sent, sign instead.
+
+    Examples:
+
+        sandboxer key bearer
+        curl -H "Authorization: Bearer sk_…" http://127.0.0.1:7777/v1/sandboxes
+        sandboxer key bearer sbx-pk-… --end
+    """
+    own = public_key or platform.credentials.public_key
+    if not own or own == NOBODY:
+        raise CommandFailed(
+            "no key is named, and a bearer token does not say whose it is",
+            next_step="Run: sandboxer key bearer sbx-pk-… (sandboxer key list shows yours)",
+        )
+    if end:
+        platform.keys.end_bearer(own)
+        return _done(platform, own, "its bearer token has ended")
+    made = platform.keys.issue_bearer(own)
+    return Answer(made, facts_table([("key", made.public_key), ("bearer token", made.bearer_token)]))
 
 
 @verb(app, "suspend")
 def suspend_key(
     platform: Sandboxer,
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    public_key: PublicKey,
     why: Annotated[str, typer.Option(help="Told to whoever holds the secret.")],
 ) -> Answer:
-    """Let a key sign nothing until it is unsuspended (operator).
+    """Let a key sign nothing until it is reinstated (operator).
 
     Examples:
 
-        sandboxer keys suspend sbx-pk-… --why "seen in a public repository"
+        sandboxer key suspend sbx-pk-… --why "seen in a public repository"
     """
     platform.keys.suspend(public_key, why=why)
-    return _done(public_key, "suspended")
+    return _done(platform, public_key, "suspended")
 
 
-@verb(app, "unsuspend")
-def unsuspend_key(
+@verb(app, "reinstate")
+def reinstate_key(
     platform: Sandboxer,
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    public_key: PublicKey,
 ) -> Answer:
     """Let a suspended key sign again (operator).
 
     Examples:
 
-        sandboxer keys unsuspend sbx-pk-…
+        sandboxer key reinstate sbx-pk-…
     """
     platform.keys.unsuspend(public_key)
-    return _done(public_key, "unsuspended")
+    return _done(platform, public_key, "reinstated")
 
 
-@verb(app, "expire")
-def expire_key(
+@verb(app, "update")
+def update_key(
     platform: Sandboxer,
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    at: Annotated[str | None, typer.Option(help="When (RFC 3339).")] = None,
-    never: Annotated[bool, typer.Option("--never", help="Not by itself.")] = False,
+    public_key: PublicKey,
+    expires_at: Annotated[str | None, typer.Option(help="When it ends (RFC 3339).")] = None,
+    never: Annotated[bool, typer.Option("--never-expires", help="It does not end by itself.")] = False,
 ) -> Answer:
     """Say when a key ends by itself (operator).
 
     Examples:
 
-        sandboxer keys expire sbx-pk-… --at 2027-01-01T00:00:00Z
+        sandboxer key update sbx-pk-… --expires-at 2027-01-01T00:00:00Z
 
-        sandboxer keys expire sbx-pk-… --never
+        sandboxer key update sbx-pk-… --never-expires
     """
-    if (at is None) is not never:
-        raise typer.BadParameter("say when it ends: --at MOMENT, or --never")
-    platform.keys.set_expiry(public_key, at)
-    return _done(public_key, f"expires {at or 'never'}")
+    if (expires_at is None) is not never:
+        raise typer.BadParameter("say when it ends: --expires-at MOMENT, or --never-expires")
+    platform.keys.set_expiry(public_key, expires_at)
+    return _done(platform, public_key, f"expires {expires_at or 'never'}")
 
 
-def _done(public_key: str, word: str) -> Answer:
-    return Answer({"public_key": public_key, "done": word}, f"{word} {public_key}")
+def _done(platform: Sandboxer, public_key: str, word: str) -> Answer:
+    return Answer(platform.keys.validate(public_key), f"{word} {public_key}")
 
 
 def _show_once(key: BaseModel) -> Answer:
@@ -189,30 +222,20 @@ def _show_once(key: BaseModel) -> Answer:
     return Answer(key, shown, note="[yellow]Keep the secret now: it is not shown again.[/]")
 
 
-@verb(app, "check")
-def check(
-    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
-) -> object:
-    """Say whether a key is known and may sign.
-
-    Examples:
-
-        sandboxer keys check sbx-pk-…
-    """
-    return platform.keys.validate(public_key)
-
-
-@verb(app, "top-up")
-def top_up(
-    platform: Sandboxer,
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    sats: Annotated[int, typer.Argument(min=1, help="How many, from your bucket.")],
-    id: Annotated[str, typer.Option(help="The same id gives once.")],
-) -> object:
-    """Give a child key more sats.
-
-    Examples:
-
-        sandboxer keys top-up sbx-pk-… 1000 --id 2027-01-01
-    """
-    return platform.keys.top_up(public_key, sats, id=id)
+rows(
+    app,
+    noun("keys"),
+    {"public_key": PublicKey},
+    as_it_is,
+    Row("check", Keys.validate, "Say whether a key is known and may sign.", "key check sbx-pk-…"),
+    Row(
+        "top-up",
+        Keys.top_up,
+        "Give a child key more sats.",
+        "key top-up sbx-pk-… 1000 --id 2027-01-01",
+        {
+            "sats": Annotated[int, typer.Argument(min=1, help="How many, from your balance.")],
+            "id": Annotated[str, typer.Option(help="The same id gives once.")],
+        },
+    ),
+)

@@ -1,18 +1,15 @@
-"""What changes a sandbox: `boost`, `freeze`, `thaw`, `stop`, `resume`, `lock`, `extend-ttl`, `destroy`, …"""
+"""What changes a sandbox: `boost`, `freeze`, `thaw`, `stop`, `resume`, `lock`, `update`, `delete`, …"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sandboxer.edges.cli.options import (
-    SandboxId,
-)
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import SandboxId, pairs, whole_id
 from sandboxer.edges.cli.output import state_text, until
-from sandboxer.edges.cli.verbs import Answer, each, step, verb
+from sandboxer.edges.cli.verbs import Answer, Row, each, rows, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire import sandboxes as wire
@@ -21,96 +18,124 @@ app = typer.Typer(rich_markup_mode="rich")
 
 # Whoever wakes or rebuilds a large disk waits for it.
 SLOW_S = 180.0
-SandboxIds = Annotated[list[str], typer.Argument(help="Ids of sandboxes.", metavar="ID…")]
+SandboxIds = Annotated[list[str], typer.Argument(help="Names or ids of sandboxes.", metavar="ID…")]
 
 
-def _change(change: Callable[[Sandbox], wire.Sandbox], platform: Sandboxer, sandbox_id: str) -> Answer:
-    return _changed(change(platform.sandbox(sandbox_id)))
-
-
-for name, change, words in (
-    ("freeze", Sandbox.freeze, "Pause every process in memory; files can still be read, the TTL goes on."),
-    ("thaw", Sandbox.thaw, "Let a frozen sandbox go on where it was."),
-    ("stop", Sandbox.stop, "End all processes, keep the disk."),
-    ("resume", Sandbox.resume, "Start a stopped sandbox again, on its own disk."),
-):
-    example = f"{name} sbx_0123456789abcdefghjkmnpqrs"
-    step(app, name, SandboxId, partial(_change, change), words, example, timeout_s=SLOW_S)
-
-
-@verb(app, "lock", timeout_s=SLOW_S)
-def lock(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Guard a sandbox by a second proof.
-
-    Destroying, recreating and unlocking it then need the account's other factor as well, so it needs both an
-    API key and a wallet (`sandboxer wallets link`). When its time is over, a locked sandbox is stopped and
-    its disk kept.
-
-    Examples:
-
-        sandboxer lock sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).lock())
-
-
-@verb(app, "unlock", may_need_proof=True, timeout_s=SLOW_S)
-def unlock(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer unlock sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
-    """
-    return _changed(platform.sandbox(sandbox_id).unlock())
-
-
-@verb(app, "recreate", may_need_proof=True, timeout_s=SLOW_S)
-def recreate(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Give a sandbox a new disk from its image; the id stays, its files are lost.
-
-    Examples:
-
-        sandboxer recreate sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).recreate())
-
-
-@verb(app, "extend-ttl", timeout_s=SLOW_S)
-def extend_ttl(
-    platform: Sandboxer,
-    sandbox_id: SandboxId,
-    duration: Annotated[str, typer.Argument(help="How much longer: 30s, 15m, 4h, 2d.")],
-    quote: Annotated[str | None, typer.Option(help="Id of a quote to pay by from now on.")] = None,
-) -> Answer:
-    """Let a sandbox live longer; its profile sets the longest whole life.
-
-    Examples:
-
-        sandboxer extend-ttl sbx_0123456789abcdefghjkmnpqrs 2h
-    """
-    return _changed(platform.sandbox(sandbox_id).extend_ttl(duration, quote_id=quote))
-
-
-@verb(app, "destroy", may_need_proof=True, timeout_s=SLOW_S)
-def destroy(platform: Sandboxer, sandbox_ids: SandboxIds) -> Answer:
-    """Remove sandboxes for good; one that is gone already is no error.
-
-    Examples:
-
-        sandboxer destroy sbx_0123456789abcdefghjkmnpqrs
-
-        sandboxer destroy sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
-
-        sandboxer list --json | jq -r '.[].id' | xargs sandboxer destroy
-    """
-    gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in sandbox_ids]
-    return each(Answer(one, one.id, state_text(one.state)) for one in gone)
+def _sandbox(platform: Sandboxer, given: dict[str, Any]) -> Sandbox:
+    return platform.sandbox(given.pop("sandbox_id"))
 
 
 def _changed(sandbox: wire.Sandbox) -> Answer:
     ends = f"[dim]expires {until(sandbox.expires_at)}[/]" if sandbox.expires_at else ""
-    locked = "locked" if sandbox.locked_at else ""
-    return Answer(sandbox, *(word for word in (sandbox.id, state_text(sandbox.state), locked, ends) if word))
+    words = (sandbox.id, sandbox.name, state_text(sandbox.state), "locked" if sandbox.locked_at else "", ends)
+    return Answer(sandbox, *(word for word in words if word))
+
+
+rows(
+    app,
+    _sandbox,
+    {"sandbox_id": SandboxId},
+    _changed,
+    Row(
+        "freeze",
+        Sandbox.freeze,
+        "Pause every process in memory; files can still be read, the TTL goes on.",
+        "freeze sbx_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "thaw",
+        Sandbox.thaw,
+        "Let a frozen sandbox go on where it was.",
+        "thaw sbx_0123456789abcdefghjkmnpqrs",
+    ),
+    Row("stop", Sandbox.stop, "End all processes, keep the disk.", "stop sbx_0123456789abcdefghjkmnpqrs"),
+    Row(
+        "resume",
+        Sandbox.resume,
+        "Start a stopped sandbox again, on its own disk.",
+        "resume sbx_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "lock",
+        Sandbox.lock,
+        "Guard a sandbox by a second proof.\n\n"
+        "Deleting, recreating and unlocking it then need the account's other factor as well, so it needs"
+        " both an\nAPI key and a wallet (`sandboxer wallet link`). When its time is over, a locked sandbox"
+        " is stopped and\nits disk kept.",
+        "lock sbx_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "unlock",
+        Sandbox.unlock,
+        "Take that guard away, with a second proof.",
+        "unlock sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        may_need_proof=True,
+    ),
+    Row(
+        "recreate",
+        Sandbox.recreate,
+        "Give a sandbox a new disk from its image; the id stays, its files are lost.",
+        "recreate sbx_0123456789abcdefghjkmnpqrs",
+        may_need_proof=True,
+    ),
+    timeout_s=SLOW_S,
+)
+
+
+@verb(app, "update", timeout_s=SLOW_S)
+def update(
+    platform: Sandboxer,
+    sandbox_id: SandboxId,
+    name: Annotated[str | None, typer.Option(help="Another name; its id stays.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", "-l", help="NAME=VALUE sets one, NAME- takes it away; can be repeated."),
+    ] = None,
+    ttl: Annotated[str | None, typer.Option(help="How much longer it lives: 30s, 15m, 4h, 2d.")] = None,
+    quote: Annotated[str | None, typer.Option(help="Id of a quote to pay by from now on.")] = None,
+) -> Answer:
+    """Name or label a sandbox anew, or let it live longer; its profile sets the longest whole life.
+
+    Examples:
+
+        sandboxer update dev --name nightly --label team=search --label draft-
+
+        sandboxer update sbx_0123456789abcdefghjkmnpqrs --ttl 2h
+    """
+    gone = [word[:-1] for word in label or [] if word.endswith("-") and "=" not in word]
+    kept = [word for word in label or [] if "=" in word or not word.endswith("-")]
+    labels = {**pairs(kept, "--label"), **dict.fromkeys(gone)}
+    if ttl is None and (quote is not None or (name is None and not labels)):
+        raise CommandFailed(
+            f"{'nothing was asked to change' if quote is None else '--quote is the price of more time'}",
+            next_step=f"Run: sandboxer update {sandbox_id} --ttl 1h",
+        )
+    sandbox = platform.sandbox(whole_id(platform, sandbox_id))
+    # What may be refused comes first.
+    changed = None if ttl is None else sandbox.extend_ttl(ttl, quote_id=quote)
+    if name is not None or labels:
+        changed = sandbox.change(name=name, labels=labels or None)
+    return _changed(changed or sandbox.info)
+
+
+@verb(app, "delete", may_need_proof=True, timeout_s=SLOW_S)
+def delete(platform: Sandboxer, sandbox_ids: SandboxIds) -> Answer:
+    """Remove sandboxes for good; one that is gone already is no error.
+
+    Examples:
+
+        sandboxer delete sbx_0123456789abcdefghjkmnpqrs
+
+        sandboxer delete dev sbx_4c3
+
+        sandboxer delete sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
+
+        sandboxer list --json | jq -r '.items[].id' | xargs sandboxer delete
+    """
+    # All names are looked up before anything is gone: one that fits several, or nothing, removes nothing.
+    whole = [whole_id(platform, word) for word in sandbox_ids]
+    gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in whole]
+    return each(Answer(one, one.id, state_text(one.state)) for one in gone)
 
 
 @verb(app, "boost")

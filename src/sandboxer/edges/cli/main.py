@@ -7,24 +7,28 @@ client is installed, every verb runs but those of the server, which say what is 
 
 from __future__ import annotations
 
-import gc
-import importlib
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sandboxer import __version__
 from sandboxer.edges.cli.exits import EXIT_HELP, Exit, exit_of, missing_part
 from sandboxer.edges.cli.output import print_error
+from sandboxer.edges.cli.words import unknown
+from sandboxer.kernel.program import imported
 
 ROOM = "sandboxer.edges.cli."
 CODE = "Run code"
 SANDBOXES, INSIDE, PLATFORM, HOST = "Sandboxes", "Inside a sandbox", "The platform", "This host"
 MONEY = "Money and books"
+# The verb by which a shell asks what to offer.
+COMPLETE = "__complete"
 COMPLETION = frozenset({"install_completion", "show_completion"})
 INTRO = f"""Walled computers for agents.
 
@@ -34,8 +38,7 @@ Start with [bold]sandboxer up[/], then [bold]sandboxer create[/].
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     module: str
     panel: str
     summary: str
@@ -47,16 +50,16 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "up": Verb("up", PLATFORM, "Start the platform.", is_of_server=True),
+    "down": Verb("background", PLATFORM, "Stop the platform of this machine.", is_of_server=True),
     "run": Verb("work.code", CODE, "Run a program in a sandbox of its own."),
-    "jobs": Verb("work.code", CODE, "Look at, wait for and cancel jobs.", is_group=True),
+    "job": Verb("work.code", CODE, "Look at, wait for and cancel jobs.", is_group=True),
     "session": Verb("work.sessions", CODE, "Interpreters that keep their state.", is_group=True),
-    "create": Verb(
-        "sandboxes", SANDBOXES, "Create a sandbox; without arguments a canary that reports on its host."
-    ),
+    "create": Verb("sandboxes", SANDBOXES, "Create a sandbox."),
+    "canary": Verb("sandboxes", SANDBOXES, "Create a self-test sandbox, which reports on its host."),
     "list": Verb("sandboxes", SANDBOXES, "List sandboxes."),
-    "get": Verb("sandboxes", SANDBOXES, "Show one sandbox."),
+    "show": Verb("sandboxes", SANDBOXES, "Show one sandbox."),
     "reachability": Verb("sandboxes", SANDBOXES, "Show by which ways a sandbox can be reached."),
-    "profiles": Verb("sandboxes", SANDBOXES, "List profiles that sandboxes can be made of."),
+    "profile": Verb("sandboxes", SANDBOXES, "What sandboxes can be made of.", is_group=True),
     "boost": Verb("lifecycle", SANDBOXES, "Give a sandbox more CPUs and memory at once."),
     "unboost": Verb("lifecycle", SANDBOXES, "Take back what a boost gave."),
     "freeze": Verb("lifecycle", SANDBOXES, "Pause every process in memory."),
@@ -66,29 +69,35 @@ VERBS: Mapping[str, Verb] = {
     "recreate": Verb("lifecycle", SANDBOXES, "Give a sandbox a new disk from its image."),
     "lock": Verb("lifecycle", SANDBOXES, "Guard a sandbox by a second proof."),
     "unlock": Verb("lifecycle", SANDBOXES, "Take that guard away, with a second proof."),
-    "extend-ttl": Verb("lifecycle", SANDBOXES, "Let a sandbox live longer."),
-    "destroy": Verb("lifecycle", SANDBOXES, "Remove sandboxes for good."),
+    "update": Verb("lifecycle", SANDBOXES, "Name or label a sandbox anew, or let it live longer."),
+    "delete": Verb("lifecycle", SANDBOXES, "Remove sandboxes for good."),
     "snapshot": Verb(
         "artifacts.snapshots", SANDBOXES, "Keep disks, go back to them, fork them.", is_group=True
     ),
     "volume": Verb("artifacts.volumes", SANDBOXES, "Keep disks that outlive sandboxes.", is_group=True),
-    "logs": Verb("sandboxes", SANDBOXES, "Show what happened to a sandbox."),
+    "events": Verb("sandboxes", SANDBOXES, "Show what happened to a sandbox."),
     "exec": Verb("exec", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("cp", INSIDE, "Copy files and folders in or out."),
-    "files": Verb("work.files", INSIDE, "List, move, remove and watch files.", is_group=True),
+    "file": Verb("work.inside", INSIDE, "List, move, remove and watch files.", is_group=True),
+    "logs": Verb(
+        "work.inside", INSIDE, "Show what the background processes of a sandbox, or a service, have printed."
+    ),
     "process": Verb(
-        "work.processes", INSIDE, "Look at, wait for and end processes in the background.", is_group=True
+        "work.inside", INSIDE, "Look at, wait for and end processes in the background.", is_group=True
     ),
-    "ssh": Verb("access.ssh", INSIDE, "Open a shell in a sandbox, or run a command, with the stock ssh."),
-    "ssh-config": Verb("access.ssh", INSIDE, "Print a block for ~/.ssh/config, for editors and git."),
-    "ssh-key": Verb("access.ssh", INSIDE, "Keys that open sandboxes by SSH.", is_group=True),
-    "secrets": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
+    "terminal": Verb("work.inside", INSIDE, "Look at and end terminals.", is_group=True),
+    "ssh": Verb(
+        "access.connections", INSIDE, "Open a shell in a sandbox, or run a command, with the stock ssh."
+    ),
+    "ssh-config": Verb("access.connections", INSIDE, "Print a block for ~/.ssh/config, for editors and git."),
+    "ssh-key": Verb("access.connections", INSIDE, "Keys that open sandboxes by SSH.", is_group=True),
+    "secret": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
     "egress": Verb(
-        "access.egress", INSIDE, "What a sandbox of trust level `semi` may reach outside.", is_group=True
+        "access.egress", INSIDE, "What a sandbox with a filtered network may reach.", is_group=True
     ),
-    "preview": Verb("access.previews", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
-    "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
+    "preview": Verb("access.connections", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
+    "language": Verb("work.languages", PLATFORM, "What programs can be written in.", is_group=True),
     "capabilities": Verb("sandboxes", PLATFORM, "Show what this platform can do."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
     "service": Verb(
@@ -97,31 +106,29 @@ VERBS: Mapping[str, Verb] = {
     "expire": Verb("status", PLATFORM, "Show, or end, sandboxes past their time."),
     "inspect": Verb("status", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("status", PLATFORM, "Remove what no record accounts for."),
-    "keys": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
-    "webhooks": Verb("webhooks", PLATFORM, "Be told of what happens, by signed requests.", is_group=True),
-    "wallets": Verb("wallets", PLATFORM, "Link, list and revoke wallets.", is_group=True),
-    "credits": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
+    "completion": Verb("completion", PLATFORM, "Let a shell complete verbs, names and ids."),
+    "login": Verb("contexts", PLATFORM, "Log in to a platform, and use it from now on."),
+    "context": Verb("contexts", PLATFORM, "Platforms that you have logged in to.", is_group=True),
+    "key": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
+    "e2b": Verb("e2b", PLATFORM, "Let programs written for E2B use this platform.", is_group=True),
+    "webhook": Verb("webhooks", PLATFORM, "Be told of what happens, by signed requests.", is_group=True),
+    "credit": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
     "pricing": Verb("credits", MONEY, "Show what things cost here."),
     "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),
-    "pay": Verb(
-        "pay",
-        MONEY,
-        "Pay with an agent's own wallet; see how, on chains of this machine.",
-        is_group=True,
-        is_of_server=True,
-    ),
-    "payments": Verb("payments", MONEY, "Pay with a wallet by x402, and look at payments.", is_group=True),
-    "invoices": Verb("invoices", MONEY, "Pay in coins, by invoice.", is_group=True),
-    "refunds": Verb("invoices", MONEY, "What has to go back (operator).", is_group=True),
+    "pay": Verb("payments", MONEY, "Pay by x402 with a wallet, and look at payments.", is_group=True),
+    "invoice": Verb("payments", MONEY, "Pay in coins, by invoice.", is_group=True),
+    "refund": Verb("payments", MONEY, "What has to go back (operator).", is_group=True),
     "gift": Verb("gift_cards", MONEY, "Prepaid dollars behind four words.", is_group=True),
-    "rates": Verb("invoices", MONEY, "Show what the platform takes each coin to be worth."),
-    "wallet": Verb(
-        "wallet", MONEY, "Keep a wallet of your own, with caps.", is_group=True, is_of_server=True
+    "rate": Verb("payments", MONEY, "What the platform takes each coin to be worth.", is_group=True),
+    "wallet": Verb("wallet", MONEY, "A wallet of your own, and those of your account.", is_group=True),
+    "account": Verb("accounts", MONEY, "Open, look at and close accounts (operator).", is_group=True),
+    "ledger": Verb("books", MONEY, "Look at the ledger and prove it (operator).", is_group=True),
+    "audit": Verb("books", MONEY, "Look at the audit log and prove it (operator).", is_group=True),
+    "edge": Verb("config", HOST, "TLS in front of the platform.", is_group=True, is_of_server=True),
+    "install": Verb("installation", HOST, "Make the platform a service of this machine.", is_of_server=True),
+    "uninstall": Verb(
+        "installation", HOST, "Take the platform away; what it keeps stays.", is_of_server=True
     ),
-    "accounts": Verb("accounts", MONEY, "Open, look at and close accounts (operator).", is_group=True),
-    "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True, is_of_server=True),
-    "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True, is_of_server=True),
-    "edge": Verb("access.edge", HOST, "TLS in front of the platform.", is_group=True, is_of_server=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why.", is_of_server=True),
     "backend": Verb(
         "checks", HOST, "Check a backend against the contract.", is_group=True, is_of_server=True
@@ -143,14 +150,41 @@ VERBS: Mapping[str, Verb] = {
     "config": Verb("config", HOST, "Show the settings in force.", is_group=True, is_of_server=True),
 }
 
+# What people's fingers type after years of other tools.
+ALIASES: Mapping[str, str] = {"ls": "list", "ps": "list", "rm": "delete"}
+HELP = {"help_option_names": ["-h", "--help"]}
+
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    code = run(words)
+    verb = VERBS.get(words[0]) if words else None
+    if verb is None or not verb.is_of_server:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """Ends the process at once: to take apart all that was imported would cost a call a tenth more.
+
+    Returns, so that Python ends as always, where a thread still works or nobody reads what we say.
+    """
+    if threading.active_count() > 1:
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def run(words: list[str]) -> int:
     """Runs one command line and returns its exit code. Nothing that a user can cause is a traceback."""
+    if words[:1] == [COMPLETE]:
+        return int(imported(ROOM + "completion").answer(root_command(), words[1:]))
     try:
         result = root_command().main(args=words, prog_name="sandboxer", standalone_mode=False)
         return int(result) if isinstance(result, int) else Exit.OK
@@ -185,7 +219,7 @@ def wants_json(words: list[str]) -> bool:
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports the module of a verb and makes its command. Other verbs of the module are not made."""
-    module: Any = _imported(ROOM + VERBS[name].module)
+    module: Any = imported(ROOM + VERBS[name].module)
     app: typer.Typer | None = getattr(module, "groups", {}).get(name)
     if app is None:
         app = typer.Typer(rich_markup_mode="rich")
@@ -194,17 +228,8 @@ def load(name: str) -> TyperCommand | TyperGroup:
     # Typer takes each verb for a whole program and offers to install completion for it, which would not work.
     made.params = [option for option in made.params if option.name not in COMPLETION]
     made.name = name
+    made.context_settings = {**made.context_settings, **HELP}
     return made  # type: ignore[no-any-return]
-
-
-def _imported(name: str) -> Any:
-    """What is imported stays until the end: the collector need not walk it, now or ever again."""
-    gc.disable()
-    try:
-        return importlib.import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 class Verbs(TyperGroup):
@@ -214,14 +239,24 @@ class Verbs(TyperGroup):
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         verb = VERBS.get(cmd_name)
         if verb is None:
             return None
         return TyperCommand(name=cmd_name, help=verb.summary, rich_help_panel=verb.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in {*VERBS, *ALIASES}:
+            ctx.fail(unknown(args[0], [*VERBS, *ALIASES]))
         name, found, rest = super().resolve_command(ctx, args)
+        name = ALIASES.get(name or "", name)
         return name, load(name) if name is not None and name in VERBS else found, rest
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"sandboxer {__version__}")
+        raise typer.Exit
 
 
 def root_command() -> TyperGroup:
@@ -233,11 +268,25 @@ def root_command() -> TyperGroup:
         no_args_is_help=True,
         rich_markup_mode="rich",
         add_completion=False,
+        context_settings=HELP,
     )
 
     @app.callback()
-    def entry() -> None:
+    def entry(
+        version: Annotated[
+            bool,
+            typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version),
+        ] = False,
+        context: Annotated[
+            str | None,
+            typer.Option(
+                "--context", help="Use this platform (`sandboxer login`) for one command.", metavar="NAME"
+            ),
+        ] = None,
+    ) -> None:
         """Nothing happens before a verb."""
+        if context is not None:
+            imported("sandboxer.sdk.credentials").choose_context(context)
 
     made = typer.main.get_command(app)
     assert isinstance(made, TyperGroup)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.kernel.late import late
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.program import late
 from sandboxer.sdk.confirmation import Confirmer, Demand, Proof, confirm_with_key, confirm_with_wallet
 from sandboxer.sdk.credentials import NOBODY, Credentials, find_credentials
 from sandboxer.sdk.errors import MissingCredentials
@@ -27,14 +28,17 @@ if TYPE_CHECKING:
     import coincurve
     from Cryptodome.Hash import keccak
 
-    from sandboxer.identity.signatures import evm
+    from sandboxer.identity.signatures import wallets
+    from sandboxer.kernel import clock
 else:
+    clock = late("sandboxer.kernel.clock")
     coincurve, keccak = late("coincurve"), late("Cryptodome.Hash.keccak")
-    evm = late("sandboxer.identity.signatures.evm")
+    wallets = late("sandboxer.identity.signatures.wallets")
 
 PLATFORM = "Which platform"
 _PANEL = "Second proof"
 _LINE = "-" * 40
+_WHOLE_ID = re.compile("sbx_[0-9a-hjkmnp-tv-z]{26}")
 _KEY = re.compile(r"(0x)?[0-9a-fA-F]{64}")
 Url = Annotated[
     str | None,
@@ -50,10 +54,61 @@ StateDir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-SandboxId = Annotated[str, typer.Argument(help="Id of the sandbox (sbx_…).", metavar="ID")]
+# Of verbs that work on this host, without a platform.
+Folder = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")]
+SandboxId = Annotated[
+    str, typer.Argument(help="Name of the sandbox, its id (sbx_…), or a beginning of that.", metavar="ID")
+]
+
+
+def seconds(given: str | float) -> float:
+    """Reads a duration, as every option takes it: `90s`, `15m`, `4h`, `2d`; `0` is none."""
+    if not isinstance(given, str) or given == "0":
+        return float(given)
+    try:
+        return clock.parse_duration(given, field="duration").total_seconds()
+    except InvalidRequest:
+        raise typer.BadParameter(f"{given!r} is no duration: write 90s, 15m, 4h or 2d") from None
+
+
+def duration(*flags: str, words: str) -> Any:
+    """An option that takes one."""
+    return typer.Option(*flags, help=f"{words} As 90s, 15m, 4h.", metavar="DURATION", parser=seconds)
+
+
+def mebibytes(given: str | int) -> int:
+    """Reads a size: `512m`, `2g`."""
+    if not isinstance(given, str):
+        return given
+    unit = {"m": 1, "g": 1024}.get(given[-1:].lower())
+    if unit is None or not given[:-1].isdecimal():
+        raise typer.BadParameter(f"{given!r} is no size: write 512m or 2g")
+    return int(given[:-1]) * unit
+
+
+def sized(flag: str, words: str) -> Any:
+    """An option that takes one."""
+    return typer.Option(flag, help=f"{words} As 512m, 2g.", metavar="SIZE", parser=mebibytes)
+
+
+Cpus = Annotated[float | None, typer.Option("--cpus", help="CPU cores.")]
+Memory = Annotated[int | None, sized("--memory", "Memory.")]
+Disk = Annotated[int | None, sized("--disk", "Disk.")]
+Timeout = Annotated[float | None, duration("--timeout", words="Wait no longer than this.")]
+InState = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
+After = Annotated[str | None, typer.Option("--after", help="Go on where `next` of the last page said.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="At most so many.")]
 VolumeOption = Annotated[
     list[str] | None,
     typer.Option("--volume", help="NAME:/PATH or NAME:/PATH:ro; can be repeated.", metavar="NAME:/PATH"),
+]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        help="What it may reach: none, packages (pip, npm, apt …), open, or allow:HOST,HOST.",
+        metavar="NETWORK",
+    ),
 ]
 Wallet = Annotated[
     Path | None,
@@ -93,9 +148,17 @@ def client(
         url=found.url,
         public_key=found.public_key,
         secret_key=found.secret_key,
+        api_key=found.bearer_token,
         timeout_s=timeout_s,
         confirm=None if confirm is None else confirm(found),
     )
+
+
+def whole_id(platform: Sandboxer, word: str) -> str:
+    """The id of a sandbox, asked for only where a name or a part of the id was given. For what needs several
+    requests, or goes by another way than the API: all of them mean the same sandbox.
+    """
+    return word if _WHOLE_ID.fullmatch(word) else platform.get(word).id
 
 
 def anyone(url: str | None, state_dir: Path | None, **more: Any) -> Sandboxer:
@@ -155,10 +218,10 @@ class WalletFile:
     @property
     def address(self) -> str:
         point = self._key.public_key.format(compressed=False)[1:]
-        return evm.checksummed("0x" + keccak.new(digest_bits=256, data=point).digest()[12:].hex())
+        return wallets.checksummed("0x" + keccak.new(digest_bits=256, data=point).digest()[12:].hex())
 
     def sign(self, message: str) -> str:
-        raw = self._key.sign_recoverable(evm.eip191_digest(message), hasher=None)
+        raw = self._key.sign_recoverable(wallets.eip191_digest(message), hasher=None)
         return "0x" + (raw[:64] + bytes([raw[64] + 27])).hex()
 
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import Any
 from unicodedata import category
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.kernel.errors import Refused, SandboxerError
 from sandboxer.sdk.errors import ApiError, SdkError
+from sandboxer.wire.next_steps import Door, next_step
 
 # Not a terminal: nobody counts columns, and an id must stay on one line to be found by grep.
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 200)
+# No `:word:` is meant as an emoji; their table alone would take longer to load than a line to print.
+out = Console(
+    highlight=False, emoji=False, width=None if sys.stdout.isatty() else get_terminal_size((200, 24)).columns
+)
+err = Console(stderr=True, highlight=False, emoji=False, width=None if sys.stderr.isatty() else 200)
 
 STATE_STYLES = {
     "ready": "green",
@@ -34,27 +41,36 @@ STATE_STYLES = {
     "destroying": "dim",
     "destroyed": "dim",
 }
+DISK_STYLES = {
+    "kept": "green",
+    "ready": "green",
+    "unpaid": "yellow",
+    "lost": "bold red",
+    "failed": "bold red",
+}
 
 
-# Columns that are kept on one line, the first ones first: half a size is a wrong one, half an id is none.
-_WHOLE = (
-    "ID",
-    "SIZE",
-    "STATE",
-    "SANDBOX",
-    "OF",
-    "ADDRESS",
-    "IMAGE",
-    "KEY",
-    "DOMAIN",
-    "TRANSACTION",
-    "ATTACHED",
+# Text that may be cut to a few characters where there is little room; everything else is shown whole or not.
+_SOFT = frozenset(
+    {
+        *("NAME", "RUN", "URL", "PATH", "REASON", "RESOURCE", "NETWORKS", "KINDS", "KIND", "IMAGES", "ALSO"),
+        *("LANGUAGE", "WHAT", "TO", "FOR", "TITLE", "CAN", "SAID BY", "PAID BY", "SEEN BY", "SYSTEM", ""),
+    }
 )
-# Those that are cut rather than folded.
-_SHORTENED = frozenset({"NAME", "RUN", "SINCE", "TAKEN", "GOES", "MADE", "CREATED", "STARTED", ""})
+# Sentences, which go on in the next line.
+_PROSE = frozenset({"WHY", "MEANING", "WHY IT MATTERS", "NO INVOICES BECAUSE", "NOTE"})
+# Where there is no room, these columns are left out first, in this order; then those furthest to the right.
+_FIRST_TO_GO = (
+    *("DIGEST", "SIGNATURES", "FINGERPRINT", "SPENDS", "PROOF", "PHASE", "VARIABLE", "ATTACHED", "RUN"),
+    *("CREATED", "MADE", "STARTED", "ADDED", "TAKEN", "LINKED", "SET", "SINCE", "CREATED AT", "UPDATED AT"),
+)
 # Those that are left out where nothing stands in them.
 _RARE = frozenset({"GOES", ""})
-_LEAST, _BETWEEN = 2, 2
+# What ends later than this was meant to go on: a service's sandbox lives for ten years.
+_NEVER_S = 5 * 365 * 86400
+_LEAST, _LEAST_OF_PROSE, _BETWEEN = 8, 20, 2
+# How an answer of several pages says where the next one begins.
+_CURSORS = {"next_cursor", "next_after"}
 
 
 def as_json(value: object) -> Any:
@@ -78,21 +94,16 @@ def state_text(state: str) -> Text:
     return Text(state, style=STATE_STYLES.get(state, ""))
 
 
+def disk_state(state: str) -> Text:
+    """Of a disk that outlives its sandbox: a snapshot, a volume."""
+    return Text(state, style=DISK_STYLES.get(state, "dim"))
+
+
 def plain(value: object) -> Text:
     """Words of others as they are: never as markup, never as orders to the terminal. A `Text` is ours."""
     if isinstance(value, Text):
         return value
     return Text("".join("\ufffd" if category(c) == "Cc" and c != "\n" else c for c in str(value)))
-
-
-def table(*headings: str, title: str | None = None, whole: Collection[int] | None = None) -> Table:
-    """`whole`: which columns are never folded; the one with ids, unless told."""
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        is_whole = heading.strip() == "ID" if whole is None else number in whole
-        title_cell = Text(heading, no_wrap=True, overflow="ellipsis")
-        made.add_column(title_cell, overflow="fold", no_wrap=is_whole)
-    return made
 
 
 def facts_table(facts: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
@@ -105,6 +116,16 @@ def facts_table(facts: Iterable[tuple[str, object]], *, title: str | None = None
     return made
 
 
+def lacks_list(lacks: Iterable[Any]) -> Group:
+    """What a host lacks and why; each remedy in a line of its own, so that a command can be copied whole."""
+    said = (
+        part
+        for lack in lacks
+        for part in (Text(lack.what, "yellow") + plain(f": {lack.why}"), Padding(plain(lack.remedy), (0, 4)))
+    )
+    return Group(Text("\nThis host lacks", style="bold"), *said)
+
+
 def ago(moment: datetime | None) -> str:
     return "" if moment is None else f"{span((datetime.now(UTC) - moment).total_seconds())} ago"
 
@@ -113,6 +134,8 @@ def until(moment: datetime | None) -> str:
     if moment is None:
         return ""
     left = (moment - datetime.now(UTC)).total_seconds()
+    if left > _NEVER_S:
+        return "never"
     return f"in {span(left)}" if left > 0 else "now"
 
 
@@ -135,26 +158,29 @@ def size(count: float) -> str:
     return ""
 
 
+# What kind of error it is stands in its code; the sentence says what is wrong.
+_KIND = re.compile(r"Conflict: |The request was refused: |Invalid (?=\S+: )")
+
+
 def error_facts(error: BaseException) -> dict[str, Any]:
     """Says an error to a program: its code and message, who is to blame, what to do next."""
     facts: dict[str, Any] = {"code": "error", "message": str(error), "fault": "caller", "next_step": ""}
+    if isinstance(error, ApiError):
+        facts["message"] = error.said(Door.CLI)
     if isinstance(error, SdkError):
-        facts |= {"code": error.code, "fault": error.fault, "next_step": error.next_step}
+        step = error.next(Door.CLI) if isinstance(error, ApiError) else error.next_step
+        facts |= {"code": error.code, "fault": error.fault, "next_step": step}
     elif isinstance(error, CommandFailed):
         facts |= {"code": error.code, "next_step": error.remedy}
     elif isinstance(error, SandboxerError):
         fault = "caller" if isinstance(error, Refused) else "platform"
-        facts |= {"code": error.code, "fault": fault, "next_step": error.next_step}
+        step = next_step(Door.CLI, error.code, str(error.facts.get("hint") or error.what_next()))
+        facts |= {"code": error.code, "fault": fault, "next_step": step}
     if isinstance(error, ApiError):
         facts |= {"status": error.status, "request_id": error.request_id}
+    if kind := _KIND.match(facts["message"]):
+        facts["message"] = facts["message"][kind.end() :]
     return facts
-
-
-FAULTS = {
-    "caller": "This can be mended on your side",
-    "platform": "This is the platform's fault",
-    "network": "The platform did not answer",
-}
 
 
 def print_error(error: BaseException, *, is_json: bool) -> None:
@@ -162,55 +188,94 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
     if is_json:
         print(json.dumps({"error": facts}, default=str), file=sys.stderr, flush=True)
         return
-    said = str(facts["message"]).strip() or type(error).__name__
-    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), plain(said))
+    # All of it may be the words of a platform that means harm.
+    facts = {name: plain(value).plain for name, value in facts.items() if value is not None}
+    said = facts["message"].strip() or type(error).__name__
+    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), said)
     if not said.endswith((".", "!", "?")):
         paragraph.append(".")
-    paragraph.append(f" {FAULTS.get(facts['fault'], facts['fault'])}.", style="yellow")
     if facts["next_step"]:
         paragraph.append(f" {facts['next_step']}", style="bold")
-    if facts.get("request_id"):
+    if facts.get("request_id") and facts["fault"] == "platform":
         paragraph.append(f" (request {facts['request_id']})", style="dim")
     err.print(paragraph)
 
 
 def columns(rows: Sequence[Sequence[object]], *headings: str, width: int | None = None) -> Table:
-    """What is copied from a terminal stays on one line where there is room for it; names give way."""
+    """A table that fits: ids are whole or not there, names are cut, what matters less is left out."""
     cells = [[plain(cell) for cell in row] for row in rows]
-    shown = [n for n, name in enumerate(headings) if name not in _RARE or any(row[n] for row in cells)]
-    cells = [[row[n] for n in shown] for row in cells]
-    names = [headings[n] for n in shown]
-    made = table(*names, whole=_whole(cells, names, width or out.width))
-    for row in cells:
-        for heading, cell in zip(names, row, strict=True):
-            if heading in _SHORTENED:
-                cell.no_wrap, cell.overflow = True, "ellipsis"
-        made.add_row(*row)
+    kept = [n for n, name in enumerate(headings) if name not in _RARE or any(row[n] for row in cells)]
+    drawn = [_Column(headings[n], [row[n] for row in cells]) for n in kept]
+    widths = _fitted(drawn, width or out.width)
+    made = Table(title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column, given in widths:
+        head = Text(column.heading, no_wrap=True, overflow="ellipsis")
+        made.add_column(head, max_width=given, no_wrap=not column.is_prose, overflow=column.overflow)
+    for number in range(len(cells)):
+        made.add_row(*(column.cells[number] for column, _ in widths))
     return made
 
 
-def _whole(cells: Sequence[Sequence[Text]], headings: Sequence[str], width: int) -> set[int]:
-    wanted = sorted((_WHOLE.index(name), n) for n, name in enumerate(headings) if name in _WHOLE)
-    left, whole = width - len(headings) * (_LEAST + _BETWEEN), set[int]()
-    for _, number in wanted:
-        needed = max([len(headings[number]), *(row[number].cell_len for row in cells)]) - _LEAST
-        if needed <= left or headings[number] == "ID":
-            whole.add(number)
-            left -= needed
-    return whole
+class _Column:
+    def __init__(self, heading: str, cells: Sequence[Text]) -> None:
+        self.heading, self.cells = heading, cells
+        self.word = heading.strip()
+        self.is_prose = self.word in _PROSE
+        self.overflow: Any = "fold" if self.is_prose else "ellipsis"
+        lines = [len(line) for cell in cells for line in cell.plain.split("\n")]
+        self.natural = max([len(self.word), *lines])
+        least = _LEAST_OF_PROSE if self.is_prose else _LEAST if self.word in _SOFT else self.natural
+        self.least = min(self.natural, least)
+
+
+def _fitted(drawn: list[_Column], width: int) -> list[tuple[_Column, int]]:
+    """The columns there is room for, and how wide each may be."""
+    # The one that names the thing, and how it is, stay.
+    first = next((column for column in drawn if column.word == "ID"), drawn[0])
+    fixed = [first, *(column for column in drawn if column.word == "STATE")]
+    while _room(drawn, width) < 0 and (goes := _least_important(drawn, fixed)) is not None:
+        drawn = [column for column in drawn if column is not goes]
+    left, widths = max(0, _room(drawn, width)), []
+    for column in drawn:
+        more = min(left, column.natural - column.least)
+        widths.append((column, column.least + more))
+        left -= more
+    return widths
+
+
+def _room(drawn: Sequence[_Column], width: int) -> int:
+    return width - sum(column.least + _BETWEEN for column in drawn) + _BETWEEN
+
+
+def _least_important(drawn: Sequence[_Column], fixed: Sequence[_Column]) -> _Column | None:
+    loose = [column for column in drawn if column not in fixed]
+    named = sorted((c for c in loose if c.word in _FIRST_TO_GO), key=lambda c: _FIRST_TO_GO.index(c.word))
+    return next(iter([*named, *reversed(loose)]), None)
+
+
+def resource(value: object) -> Any:
+    """What programs get: the resource as it is, or `items` and where the `next` of them begin."""
+    found = as_json(value)
+    if isinstance(found, list):
+        return {"items": found, "next": None}
+    cursor = _CURSORS & found.keys() if isinstance(found, dict) else None
+    if not cursor:
+        return found
+    items = next(part for part in found.values() if isinstance(part, list))
+    return {"items": items, "next": found[cursor.pop()]}
 
 
 def print_answer(answer: object, *, is_json: bool) -> None:
     """Prints any answer of the platform: its facts, a line each; a list in columns."""
-    found = as_json(answer)
+    found = resource(answer)
     if is_json:
         print_json(found)
-    elif isinstance(found, dict):
+    elif "next" not in found:
         out.print(facts_table(found.items()))
-    elif isinstance(found, list) and found:
-        names = [name for name in found[0] if any(row.get(name) not in (None, "", [], {}) for row in found)]
-        rows = [[_cell(row.get(name)) for name in names] for row in found]
-        out.print(columns(rows, *(name.upper() for name in names)))
+    elif items := found["items"]:
+        names = [name for name in items[0] if any(row.get(name) not in (None, "", [], {}) for row in items)]
+        rows = [[_cell(row.get(name)) for name in names] for row in items]
+        out.print(columns(rows, *(name.upper().replace("_", " ") for name in names)))
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""`pay demo|topup|key`: an agent's own wallet pays by x402, within its caps."""
+"""`pay demo|top-up|key`: a wallet pays by x402, within its caps: one's own, or an EVM key in a file."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import json as jsons
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, Url
 from sandboxer.edges.cli.output import facts_table, out, print_json
+from sandboxer.edges.cli.verbs import group
 from sandboxer.edges.cli.wallet import DEFAULT, PasswordFile, open_file
-from sandboxer.identity.seal import create_private_file
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.payments.wallet.x402 import X402Payer, token_named
+from sandboxer.kernel.program import late
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.payments import Bought
 
-SUMMARY = "Pay with an agent's own wallet; see how, on chains of this machine."
-app = typer.Typer(help=SUMMARY, no_args_is_help=True, rich_markup_mode="rich")
-groups = {"pay": app}
+if TYPE_CHECKING:
+    from sandboxer.identity import seal
+    from sandboxer.payments.wallet import x402
+    from sandboxer.sdk import payers
+else:
+    # Who only looks at payments has no need of them, and the client alone does not bring them.
+    seal, payers = late("sandboxer.identity.seal"), late("sandboxer.sdk.payers")
+    x402 = late("sandboxer.payments.wallet.x402")
+
+app = group("Pay by x402 with a wallet, and look at payments.")
 CHECKOUT = Path(__file__).resolve().parents[4]
 WITH = "Pay with"
 
@@ -31,7 +38,11 @@ Wallet = Annotated[
 ]
 Asset = Annotated[
     list[str] | None,
-    typer.Option("--asset", help="Only in this asset, as USDC; can be repeated.", rich_help_panel=WITH),
+    typer.Option(
+        "--asset",
+        help="Only in this asset, as USDC; can be repeated. With --key-file: address of its token.",
+        rich_help_panel=WITH,
+    ),
 ]
 Tokens = Annotated[
     list[str] | None,
@@ -40,6 +51,18 @@ Tokens = Annotated[
 StacksNode = Annotated[
     str | None,
     typer.Option(help="A Stacks node, which tells the wallet's next nonce.", rich_help_panel=WITH),
+]
+WITH_KEY = "Pay with the key of an EVM wallet instead"
+KeyFile = Annotated[
+    Path | None, typer.Option(help="File with its private key, mode 600.", rich_help_panel=WITH_KEY)
+]
+KeyNetwork = Annotated[
+    str | None,
+    typer.Option("--network", help="The network to pay on, as CAIP-2.", rich_help_panel=WITH_KEY),
+]
+Most = Annotated[
+    int | None,
+    typer.Option(help="Pay no more than this, in the token's smallest units.", rich_help_panel=WITH_KEY),
 ]
 SaveKey = Annotated[
     Path | None,
@@ -80,8 +103,8 @@ def demo(
     _become(words)
 
 
-@app.command("topup")
-def topup(
+@app.command("top-up")
+def top_up(
     sats: Annotated[int, typer.Argument(min=1, help="How much credit to buy.", metavar="SATS")],
     account: Annotated[
         str | None, typer.Option(help="Public id of the account to pay for; the wallet's own otherwise.")
@@ -91,6 +114,9 @@ def topup(
     asset: Asset = None,
     token: Tokens = None,
     stacks_node: StacksNode = None,
+    key_file: KeyFile = None,
+    network: KeyNetwork = None,
+    most: Most = None,
     save_key: SaveKey = None,
     json: Json = False,
     url: Url = None,
@@ -99,11 +125,17 @@ def topup(
 
     Examples:
 
-        sandboxer pay topup 10000 --wallet agent.wallet --url https://sandboxes.example --save-key key.json
+        sandboxer pay top-up 10000 --wallet agent.wallet --url https://sandboxes.example --save-key key.json
 
-        sandboxer pay topup 10000 --account pub_0123… --asset SBTC --stacks-node https://node.example
+        sandboxer pay top-up 10000 --account pub_0123… --asset SBTC --stacks-node https://node.example
+
+        sandboxer pay top-up 10000 --key-file k --network eip155:8453 --asset 0x8335… --most 20000000
     """
-    payer = _payer(wallet, password_file, asset, token, stacks_node)
+    payer = (
+        _payer(wallet, password_file, asset, token, stacks_node)
+        if key_file is None
+        else _payer_of_key(key_file, network, asset or [], most)
+    )
     with Sandboxer(url=url, wallet=payer) as platform:
         bought = platform.payments.top_up(sats, account=account)
         _tell(bought, payer, platform.credentials.url, save_key, is_json=json)
@@ -147,33 +179,42 @@ def _payer(
     assets: list[str] | None,
     tokens: list[str] | None,
     stacks_node: str | None,
-) -> X402Payer:
+) -> x402.X402Payer:
     wallet = open_file(file, password_file)
-    return X402Payer(
+    return x402.X402Payer(
         wallet,
         SystemClock(),
-        tokens=[token_named(text) for text in tokens or ()],
+        tokens=[x402.token_named(text) for text in tokens or ()],
         assets=[code.upper() for code in assets or ()],
         stacks_node=stacks_node,
     )
 
 
-def _tell(bought: Bought, payer: X402Payer, url: str, save_key: Path | None, *, is_json: bool) -> None:
+def _payer_of_key(file: Path, network: str | None, assets: list[str], most: int | None) -> payers.EvmPayer:
+    if network is None or most is None or len(assets) != 1:
+        raise typer.BadParameter("--key-file needs --network, one --asset and --most")
+    if os.stat(file).st_mode & 0o077:
+        raise typer.BadParameter(f"others may read {file}; chmod 600 it", param_hint="--key-file")
+    cap = payers.Cap(network=network, asset=assets[0], per_payment=most, in_total=most)
+    return payers.EvmPayer(file.read_text().strip(), [cap])
+
+
+def _tell(bought: Bought, payer: Any, url: str, save_key: Path | None, *, is_json: bool) -> None:
     """Prints the key first: it is shown once."""
     where: Path | None = None
     if bought.key is not None and save_key is not None:
         content = {"url": url, "public_key": bought.key.public_key, "secret_key": bought.key.secret_key}
-        if create_private_file(save_key.expanduser(), jsons.dumps(content, indent=2) + "\n"):
+        if seal.create_private_file(save_key.expanduser(), jsons.dumps(content, indent=2) + "\n"):
             where = save_key
     if is_json:
         print_json(bought)
         return
-    payment = bought.payment
+    payment, signed = bought.payment, getattr(payer, "signed", None)
     facts = [
         ("payment", payment.id),
         ("state", payment.state),
         ("sats", payment.sats),
-        ("paid", "" if payer.signed is None else f"{payer.signed.amount} {payer.signed.code}"),
+        ("paid", "" if signed is None else f"{signed.amount} {signed.code}"),
         ("on", payment.network),
         ("transaction", payment.transaction or "not known yet"),
         ("account", bought.account),

@@ -1,11 +1,12 @@
-"""Sandboxes, made and looked at: `create`, `list`, `get`, `logs`, `reachability`, `profiles`, `capabilities`.
+"""Sandboxes, made and looked at: `create`, `list`, `show`, `events`, `profile`, …
 
-`create` without arguments makes a canary that looks around and reports on its host.
+`canary` makes one that looks around and reports on its host.
 """
 
 from __future__ import annotations
 
 import json as jsons
+import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,16 +14,21 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sandboxer.edges.cli.options import Json, SandboxId, VolumeOption, mounts, pairs
-from sandboxer.edges.cli.output import (
-    ago,
-    columns,
-    facts_table,
-    out,
-    state_text,
-    until,
+from sandboxer.edges.cli.options import (
+    Cpus,
+    Disk,
+    InState,
+    Json,
+    Memory,
+    NetworkOption,
+    SandboxId,
+    VolumeOption,
+    mounts,
+    pairs,
 )
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, state_text, until
+from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
+from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox as SandboxHandle
 from sandboxer.wire.sandboxes import Event, Sandbox
@@ -42,7 +48,13 @@ print(json.dumps({
     "processes_visible": sum(name.isdigit() for name in os.listdir("/proc")),
 }))
 """
+# Reasons of a state that nobody asks for.
+_AS_EXPECTED = frozenset({"requested", "placed", "probe_passed", "claimed_warm"})
+# What a trust level is to a person.
+NETWORKS = {"zero": "none", "semi": "filtered"}
 app = typer.Typer(rich_markup_mode="rich")
+profiles = group("What sandboxes can be made of.")
+groups = {"profile": profiles}
 
 
 @verb(app, "create")
@@ -51,12 +63,12 @@ def create(
     profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     image: Annotated[str | None, typer.Option(help="Base image.")] = None,
-    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    network: NetworkOption = None,
     ttl: Annotated[str | None, typer.Option(help="Life, counted from ready: 30s, 15m, 4h, 2d.")] = None,
     idle_timeout: Annotated[str | None, typer.Option(help="End after so long without work.")] = None,
-    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
-    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    vcpus: Cpus = None,
+    memory_mb: Memory = None,
+    disk_mb: Disk = None,
     pids: Annotated[int | None, typer.Option(help="Processes and threads.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; can be repeated.")] = None,
     label: Annotated[
@@ -66,8 +78,9 @@ def create(
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     volume: VolumeOption = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
 ) -> Answer:
-    """Create a sandbox; without arguments a canary that reports on its host.
+    """Create a sandbox, of the platform's default profile unless another is named.
 
     Examples:
 
@@ -75,25 +88,50 @@ def create(
 
         sandboxer create --profile profile.agent-dev --ttl 2h --label team=search
 
+        sandboxer create --network packages
+
         sandboxer create --volume data:/data --volume models:/models:ro
 
-        ID=$(sandboxer create --profile profile.build --memory-mb 2048 --json | jq -r .id)
+        ID=$(sandboxer create -q --profile profile.build --memory 2g)
     """
     resources = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
     resources = {field: value for field, value in resources.items() if value is not None}
-    wanted: dict[str, Any] = {"profile": profile, "name": name, "image": image, "trust": trust, "ttl": ttl}
+    wanted: dict[str, Any] = {
+        "profile": profile,
+        "name": name,
+        "image": image,
+        "network": network,
+        "ttl": ttl,
+    }
     wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
-    is_canary = not any(wanted.values())
-    wanted |= {"quote_id": quote} | ({"profile": CANARY} if is_canary else {})
-    sandbox = platform.create(**wanted, wait=not no_wait)
-    report = host_report(sandbox) if is_canary and not no_wait else None
-    value = sandbox.info.model_dump(mode="json") | ({"report": report} if report else {})
-    shown = [_facts(sandbox.info)]
-    if report is not None:
-        shown.append(facts_table(_readable(report), title="\nWhat it sees of its host"))
-    return Answer(value, *shown, note=f"[dim]next:[/] sandboxer shell {sandbox.id}")
+    sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
+    if quiet:
+        return Answer(sandbox.info, sandbox.id)
+    return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
+
+
+@verb(app, "canary")
+def canary(
+    platform: Sandboxer,
+    ttl: Annotated[str | None, typer.Option(help="Life, counted from ready: 30s, 15m, 4h, 2d.")] = None,
+) -> Answer:
+    """Create a self-test sandbox, which reports on its host.
+
+    Examples:
+
+        sandboxer canary --json
+    """
+    sandbox = platform.create(profile=CANARY, ttl=ttl)
+    report = host_report(sandbox)
+    seen = facts_table(_readable(report), title="\nWhat it sees of its host")
+    value = sandbox.info.model_dump(mode="json") | {"report": report}
+    return Answer(value, _facts(sandbox.info), seen, note=_next(sandbox.info))
+
+
+def _next(sandbox: Sandbox) -> str:
+    return f"[dim]next:[/] sandboxer shell {shlex.quote(sandbox.name or sandbox.id)}"
 
 
 def host_report(sandbox: SandboxHandle) -> Mapping[str, Any]:
@@ -104,7 +142,9 @@ def host_report(sandbox: SandboxHandle) -> Mapping[str, Any]:
     try:
         found = jsons.loads(result.stdout)
     except ValueError:
-        return {"problem": f"the canary said nothing useful (exit code {result.exit_code}): {result.stderr}"}
+        return {
+            "problem": f"the self-test said nothing useful (exit code {result.exit_code}): {result.stderr}"
+        }
     return found if isinstance(found, dict) else {"report": found}
 
 
@@ -121,7 +161,7 @@ def _words(value: object) -> str:
 @verb(app, "list")
 def list_sandboxes(
     platform: Sandboxer,
-    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
+    state: InState = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Only with NAME=VALUE.")] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also destroyed ones.")] = False,
 ) -> Answer:
@@ -143,7 +183,7 @@ def list_sandboxes(
     return Answer(shown, columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES"), *hint)
 
 
-@verb(app, "get")
+@verb(app, "show")
 def get_sandbox(
     platform: Sandboxer,
     sandbox_id: SandboxId,
@@ -153,9 +193,9 @@ def get_sandbox(
 
     Examples:
 
-        sandboxer get sbx_0123456789abcdefghjkmnpqrs
+        sandboxer show sbx_0123456789abcdefghjkmnpqrs
 
-        sandboxer get --usage --json sbx_0123456789abcdefghjkmnpqrs
+        sandboxer show --usage --json sbx_0123456789abcdefghjkmnpqrs
     """
     sandbox = platform.get(sandbox_id)
     if not usage:
@@ -166,7 +206,7 @@ def get_sandbox(
     return Answer(value, _facts(sandbox.info), table)
 
 
-@verb(app, "logs")
+@verb(app, "events")
 def logs(
     platform: Sandboxer,
     sandbox_id: SandboxId,
@@ -178,15 +218,12 @@ def logs(
 
     Examples:
 
-        sandboxer logs sbx_0123456789abcdefghjkmnpqrs
+        sandboxer events sbx_0123456789abcdefghjkmnpqrs
 
-        sandboxer logs -f --json sbx_0123456789abcdefghjkmnpqrs
+        sandboxer events -f --json sbx_0123456789abcdefghjkmnpqrs
     """
-    for event in platform.sandbox(sandbox_id).events(after=after, follow=follow):
-        if json:
-            print(event.model_dump_json(), flush=True)
-        else:
-            _print_event(event)
+    found = platform.sandbox(sandbox_id).events(after=after, follow=follow)
+    show_pieces(found, _print_event, is_json=json, is_endless=follow)
 
 
 def _print_event(event: Event) -> None:
@@ -202,11 +239,11 @@ def _facts(sandbox: Sandbox) -> Table:
         ("id", sandbox.id),
         ("name", sandbox.name),
         ("state", state_text(sandbox.state)),
-        ("reason", sandbox.reason),
+        ("reason", None if sandbox.reason in _AS_EXPECTED else sandbox.reason),
         ("profile", sandbox.profile),
         ("backend", sandbox.backend),
         ("image", sandbox.image),
-        ("trust", sandbox.trust),
+        ("network", sandbox.network or NETWORKS[sandbox.trust]),
         (
             "resources",
             f"{resources.vcpus:g} cpu, {resources.memory_mb} MB memory, {resources.disk_mb} MB disk, "
@@ -235,19 +272,42 @@ def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> object:
     return platform.sandbox(sandbox_id).reachability()
 
 
-@verb(app, "profiles")
-def profiles(platform: Sandboxer) -> Answer:
-    """List profiles that sandboxes can be made of.
+@verb(profiles, "list")
+def list_profiles(platform: Sandboxer) -> Answer:
+    """List profiles.
 
     Examples:
 
-        sandboxer profiles
+        sandboxer profile list
     """
     found = platform.profiles()
     return Answer(
         list(found),
-        columns([(one.id, one.version, one.trust, one.title) for one in found], "ID", "VERSION", "TRUST", ""),
+        columns(
+            [(one.id, one.version, NETWORKS[one.trust], one.title) for one in found],
+            "ID",
+            "VERSION",
+            "NETWORK",
+            "",
+        ),
     )
+
+
+@verb(profiles, "show")
+def show_profile(
+    platform: Sandboxer, name: Annotated[str, typer.Argument(help="As in `agent-dev`.", metavar="PROFILE")]
+) -> object:
+    """Show what a profile makes.
+
+    Examples:
+
+        sandboxer profile show agent-dev
+    """
+    wanted = f"profile.{name.removeprefix('profile.')}"
+    found = {one.id: one for one in platform.profiles()}
+    if wanted not in found:
+        raise NotFound(what="profile", id=name)
+    return found[wanted]
 
 
 @verb(app, "capabilities")

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import SandboxId, StateDir, Url, client
+from sandboxer.edges.cli.options import SandboxId, StateDir, Url, client, whole_id
 from sandboxer.edges.cli.output import err
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
+from sandboxer.sdk.credentials import own_files
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.sdk.sync.terminal import Session
@@ -34,6 +35,7 @@ app = typer.Typer(rich_markup_mode="rich")
 # Ctrl-], as in telnet: rarely typed, and it reaches us even when everything inside hangs.
 DETACH = b"\x1d"
 REATTACH_FOR_S = 30.0
+TERMINALS = "terminals.json"
 
 
 @app.command("shell")
@@ -43,12 +45,15 @@ def shell(
         str | None, typer.Option("--command", help="Program instead of a login shell.")
     ] = None,
     attach: Annotated[str | None, typer.Option("--attach", help="Go back to this terminal.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Open another terminal, whatever was left.")] = False,
     cwd: Annotated[str | None, typer.Option(help="Folder to start in.")] = None,
     user: Annotated[str | None, typer.Option(help="User inside (default root).")] = None,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Open a terminal in a sandbox. Ctrl-] detaches and leaves the program running.
+    """Open a terminal in a sandbox, or go back to the last one that was left here and still runs.
+
+    Ctrl-] leaves, and the program runs on; ending the shell (exit, Ctrl-D) ends the terminal.
 
     Examples:
 
@@ -56,23 +61,52 @@ def shell(
 
         sandboxer shell sbx_0123456789abcdefghjkmnpqrs --command 'python3 -q'
 
+        sandboxer shell dev --new
+
         sandboxer shell sbx_0123456789abcdefghjkmnpqrs --attach TERMINAL_ID
     """
     if not sys.stdin.isatty():
         raise CommandFailed("`shell` needs a terminal.", next_step="Use `sandboxer exec ID -- …` in scripts.")
     with client(url, state_dir) as platform:
-        sandbox = platform.sandbox(sandbox_id)
+        sandbox = platform.sandbox(whole_id(platform, sandbox_id))
+        if attach is None and not (new or command or cwd or user):
+            attach = _left(sandbox)
         cols, rows = shutil.get_terminal_size()
         session = sandbox.terminal.open(
             command=command, cwd=cwd, user=user, cols=cols, rows=rows, terminal_id=attach
         )
+        back = "back in the terminal that was left (--new opens another); " if attach else ""
+        err.print(f"[dim]{back}Ctrl-] leaves it running, exit ends it[/]", soft_wrap=True)
         with raw_terminal():
             ended = _converse(sandbox, session)
     if ended.exit is None:
+        _note(sandbox.id, ended.terminal_id)
         again = f"sandboxer shell {sandbox_id} --attach {ended.terminal_id}"
-        err.print(f"[dim]detached; back with:[/] {again}", soft_wrap=True)
+        err.print(f"[dim]left running; back with:[/] {again}", soft_wrap=True)
         return
     raise typer.Exit(ended.exit.exit_code)
+
+
+def _left(sandbox: Sandbox) -> str | None:
+    """The terminal that was last left from here, if it still runs. Those in other windows and of other people
+    are in use, and not meant.
+    """
+    terminal_id = own_files().read(TERMINALS).get(sandbox.id)
+    if terminal_id is None:
+        return None
+    _note(sandbox.id, None)
+    running = {one.terminal_id for one in sandbox.terminal.list() if one.running}
+    return terminal_id if terminal_id in running else None
+
+
+def _note(sandbox_id: str, terminal_id: str | None) -> None:
+    """Keeps the last hundred; None: nothing was left there."""
+    files = own_files()
+    kept = {name: word for name, word in files.read(TERMINALS).items() if name != sandbox_id}
+    if terminal_id is not None:
+        kept[sandbox_id] = terminal_id
+    with contextlib.suppress(OSError):
+        files.write(TERMINALS, dict(list(kept.items())[-100:]))
 
 
 @contextlib.contextmanager

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, span, until
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, lacks_list, span, until
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.platform import Cluster, Health, Limits, Pools, Stats
@@ -86,10 +86,19 @@ def _hosts(cluster: Cluster) -> Table:
 
 def _pools(pools: Pools) -> Iterator[Table]:
     storage = [
-        (one.backend, one.kind, f"{one.used_mb} of {one.size_mb} MB", f"{one.promised_mb} MB")
+        (
+            one.backend,
+            one.kind,
+            f"{one.used_mb} MB",
+            f"{one.size_mb} MB",
+            f"{one.most_mb} MB",
+            f"{one.promised_mb} MB",
+        )
         for one in pools.storage
     ]
-    yield columns(storage, "\nSTORAGE OF", "\nKIND", "\nUSED", "\nPROMISED")
+    yield columns(
+        storage, "\nSTORAGE OF", "\nKIND", "\nUSED", "TAKEN OF\nTHE DISK", "GROWS\nUP TO", "\nPROMISED"
+    )
     warm = [
         (one.backend, one.image, f"{one.resources.memory_mb} MB", f"{one.ready} of {one.wanted}")
         for one in pools.warm
@@ -167,11 +176,10 @@ def inspect_host(platform: Sandboxer) -> Answer:
         (one.name, "yes" if one.healthy else "no", ", ".join(one.walls), ", ".join(one.capabilities))
         for one in host.backends
     ]
-    shown = [facts_table([*facts, *sorted(host.facts.items())])]
+    shown: list[Any] = [facts_table([*facts, *sorted(host.facts.items())])]
     shown.append(columns(rows, "\nBACKEND", "\nHEALTHY", "\nWALLS", "\nCAN"))
-    lacks = [(lack.what, lack.why, lack.remedy) for one in host.backends for lack in one.lacks]
-    if lacks:
-        shown.append(columns(lacks, "\nLACKS", "\nWHY", "\nREMEDY"))
+    if lacks := [lack for one in host.backends for lack in one.lacks]:
+        shown.append(lacks_list(lacks))
     return Answer(host, *shown)
 
 

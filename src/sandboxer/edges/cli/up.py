@@ -1,4 +1,4 @@
-"""`up`: the platform in the foreground, and on request a first sandbox to look at.
+"""`up`: the platform in the foreground or, with `-d`, on its own; on request a first sandbox to look at.
 
 `--demo` is the first minute of a new user: a sandbox, a small program in it, its output, and where the
 time went.
@@ -12,23 +12,32 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.panel import Panel
-from rich.syntax import Syntax
 from rich.table import Table
 
+from sandboxer.edges.cli import background
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.output import err, out
-from sandboxer.edges.http.server import run as run_server
+from sandboxer.kernel.program import late
 from sandboxer.observe.traces import write_logs
-from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.settings import Settings, load_settings
+
+# `up -d` only starts a process that needs the server; and only the demo has a sandbox and a program to show.
+if TYPE_CHECKING:
+    from rich import syntax
+
+    from sandboxer.edges.http import server as http_server
+    from sandboxer.sdk.sync import client
+    from sandboxer.sdk.sync.sandbox import Sandbox
+else:
+    http_server, syntax = late("sandboxer.edges.http.server"), late("rich.syntax")
+    client = late("sandboxer.sdk.sync.client")
 
 CANNOT_LISTEN = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 T = TypeVar("T")
@@ -61,6 +70,7 @@ class Step:
 
 @app.command("up")
 def up(
+    ctx: typer.Context,
     state_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="All state in this folder.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
@@ -74,6 +84,9 @@ def up(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Create a sandbox and run a program in it.")] = False,
     once: Annotated[bool, typer.Option("--once", help="With --demo: stop after it.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return once it serves; `sandboxer down` stops it.")
+    ] = False,
 ) -> None:
     """Start the platform; it serves until Ctrl-C, and sandboxes outlive it.
 
@@ -84,6 +97,8 @@ def up(
 
         sandboxer up
 
+        sandboxer up -d
+
         sandboxer up --state-dir /srv/sandboxer --port 8080 --warm-pool 4
 
         sandboxer up --database postgresql://user@db/sandboxer
@@ -93,6 +108,9 @@ def up(
         sandboxer up --demo --once
     """
     settings = _with_https(_settings(state_dir, host, port, database, warm_pool), https)
+    if detach:
+        _up_in_background(ctx, settings)
+        return
     # Whatever is made from here on is for this user alone, unless it says otherwise.
     os.umask(0o077)
     write_logs(settings.log_level, settings.log_form)
@@ -102,7 +120,7 @@ def up(
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
     first = FirstSandbox(settings, once=once) if demo else None
     try:
-        run_server(settings, on_ready=first.begin if first else lambda url: _announce(settings, url))
+        http_server.run(settings, on_ready=lambda at: _serve(settings, asdict(at), first))
     except OSError as error:
         if error.errno not in CANNOT_LISTEN:
             raise
@@ -142,14 +160,83 @@ def _with_https(settings: Settings, port: int | None) -> Settings:
     )
 
 
-def _announce(settings: Settings, url: str) -> None:
-    out.print(f"[bold green]●[/] sandboxer serves at [bold]{url}[/]  [dim](Ctrl-C stops it)[/]")
+def _up_in_background(ctx: typer.Context, settings: Settings) -> None:
+    words = ["up", *_given(ctx)]
+    at = background.start(words, settings.state_dir)
+    _announce(settings, at, stops=f"{_with_state('sandboxer down', settings)} stops it")
+    out.print(f"  [dim]log:[/]    {settings.state_dir / background.LOG}", soft_wrap=True)
+
+
+def _given(ctx: typer.Context) -> Iterator[str]:
+    """Yields the options of this call again, but for the one that asks for a process of its own."""
+    for option in ctx.command.params:
+        value = ctx.params.get(option.name or "")
+        if option.name in ("detach", "demo", "once") or value is None:
+            continue
+        yield from (option.opts[0], str(value.absolute() if isinstance(value, Path) else value))
+
+
+def _serve(settings: Settings, at: Mapping[str, str | None], first: FirstSandbox | None) -> None:
+    _announce(settings, at, stops="Ctrl-C stops it")
+    background.tell_ready(at)
+    if first is not None:
+        first.begin(str(at["api"]))
+
+
+def _announce(settings: Settings, at: Mapping[str, str | None], *, stops: str) -> None:
+    out.print(f"[bold green]●[/] sandboxer serves at [bold]{at['api']}[/]  [dim]({stops})[/]")
+    for word, said in _facts(settings, at):
+        out.print(f"  [dim]{word + ':':<7}[/] {said}")
+    for step in _next_steps(settings):
+        out.print(f"  [dim]next:[/]   {step}", soft_wrap=True)
+
+
+def _next_steps(settings: Settings) -> Iterator[str]:
+    if (settings.images_dir / "base" / "image.json").exists():
+        yield _with_state("sandboxer create", settings)
+        return
+    # Nothing can be made without it.
+    yield f"{_with_state('sudo sandboxer image build base', settings)}  [dim](there is no base image yet)[/]"
+    yield f"{_with_state('sudo sandboxer image load FILE', settings)}  [dim](or: one that was saved)[/]"
+
+
+def _facts(settings: Settings, at: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Yields every listener besides the API's, and what an operator wants to know first."""
     if settings.https:
         root = settings.state_dir / "edge/certificates/pki/authorities/local/root.crt"
         url = settings.public_url or f"https://localhost:{settings.proxy_https_port}"
-        out.print(f"  [dim]TLS:[/]  {url}  [dim](trust {root})[/]")
-    out.print(f"  [dim]key:[/]  {settings.owner_file}")
-    out.print(f"  [dim]next:[/] sandboxer create --state-dir {settings.state_dir}")
+        yield "TLS", f"{url}  [dim](trust {root})[/]"
+    if (ports := at.get("ports")) is not None:
+        example = f"http://8000-ID.{settings.proxy_domain}:{ports.rpartition(':')[2]}"
+        yield "ports", f"{ports}  [dim](of sandboxes, as {example})[/]"
+    if (ssh := at.get("ssh")) is not None:
+        yield "ssh", ssh
+    if (local := at.get("socket")) is not None:
+        yield "socket", f"{local}  [dim](for users in the group {settings.socket_group})[/]"
+    yield "key", str(settings.owner_file)
+    if taken := _taken_of_disk(settings):
+        yield "disk", taken
+    if settings.is_by_invitation:
+        yield "money", "nothing is charged; only accounts that you open may create anything"
+
+
+def _with_state(command: str, settings: Settings) -> str:
+    """Names the state folder in a command where it is not the usual one."""
+    is_usual = settings.state_dir == Settings.model_fields["state_dir"].default
+    return command if is_usual else f"{command} --state-dir {settings.state_dir}"
+
+
+def _taken_of_disk(settings: Settings) -> str | None:
+    """Says what the storage pool takes of the host's disk; None where it is no file of its own."""
+    pool = settings.state_dir / "pool.btrfs"
+    if not pool.exists():
+        return None
+    most = (
+        "what the disk has, less a reserve"
+        if settings.pool_size_mb is None
+        else f"{settings.pool_size_mb} MB"
+    )
+    return f"{pool} takes {pool.stat().st_blocks * 512 // 2**20} MB and grows with use, up to {most}"
 
 
 class FirstSandbox:
@@ -162,7 +249,6 @@ class FirstSandbox:
         self.error: Exception | None = None
 
     def begin(self, url: str) -> None:
-        _announce(self._settings, url)
         self._thread = threading.Thread(target=self._show, args=(url,))
         self._thread.start()
 
@@ -188,13 +274,15 @@ class FirstSandbox:
 
 def show_first_sandbox(owner_file: Path, url: str, *, keep: bool) -> str:
     """Everything over signed HTTP, as any other client would. Returns the sandbox's id."""
-    with Sandboxer(owner_file=owner_file, url=url) as platform:
+    with client.Sandboxer(owner_file=owner_file, url=url) as platform:
         create, sandbox = _timed("create", lambda: platform.create(profile=PROFILE, ttl="1h", name="first"))
         out.print(f"\n[bold green]●[/] sandbox [bold]{sandbox.id}[/] is {sandbox.info.state}")
         write, _ = _timed("write a file", lambda: sandbox.files.write(PATH, PROGRAM))
         run, result = _timed("run it", lambda: sandbox.exec(["python3", PATH]))
         again, _ = _timed("a second command", lambda: sandbox.exec(["true"]))
-        out.print(Panel(Syntax(PROGRAM.strip(), "python", theme="ansi_dark"), title=PATH, title_align="left"))
+        out.print(
+            Panel(syntax.Syntax(PROGRAM.strip(), "python", theme="ansi_dark"), title=PATH, title_align="left")
+        )
         out.print(Panel((result.stdout + result.stderr).rstrip(), title="its output", border_style="green"))
         if result.exit_code:
             raise CommandFailed(f"The program ended with exit code {result.exit_code}.")

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from rich.text import Text
 
 from sandboxer.edges.cli.options import GivenProof, Json, StateDir, Url, Wallet, anyone, client, with_wallet
-from sandboxer.edges.cli.output import err, out, print_answer, print_json, waiting
+from sandboxer.edges.cli.output import err, out, plain, print_answer, print_json, resource, waiting
+from sandboxer.edges.cli.words import Group
 from sandboxer.sdk.sync.client import Sandboxer
 
 Act = TypeVar("Act", bound=Callable[..., object])
+T = TypeVar("T")
 _PROOF = {"wallet": (Wallet, None), "proof": (GivenProof, None)}
 _SHARED = {"json": (Json, False), "url": (Url, None), "state_dir": (StateDir, None)}
 
 
 def group(words: str) -> typer.Typer:
     """A group of verbs of its own, as in `image build`; `words` is its help."""
-    return typer.Typer(help=words, no_args_is_help=True, rich_markup_mode="rich")
+    made = typer.Typer(help=words, cls=Group, no_args_is_help=True, rich_markup_mode="rich")
+    # Typer takes an app with one verb and no callback for that verb itself.
+    made.callback()(lambda: None)
+    return made
 
 
 class Answer:
@@ -60,6 +66,20 @@ def each(answers: Iterable[Answer]) -> Answer:
     return Answer(values[0] if len(values) == 1 else values, *lines, sep="\n")
 
 
+def gone(**which: str) -> Answer:
+    """Of what leaves no record behind: what named it, and that it is deleted."""
+    return Answer({**which, "deleted": True}, "deleted", *(plain(word) for word in which.values()))
+
+
+def show_pieces(pieces: Iterable[T], show: Callable[[T], None], *, is_json: bool, is_endless: bool) -> None:
+    """Shows a list as it comes. Programs get one document of all of it; where it has no end, one a line."""
+    if is_json and not is_endless:
+        print_json(resource(list(pieces)))
+        return
+    for piece in pieces:
+        print_json(piece) if is_json else show(piece)
+
+
 def _text(part: Any) -> Text:
     return part if isinstance(part, Text) else Text.from_markup(str(part))
 
@@ -82,44 +102,109 @@ def verb(
     """
 
     def declare(act: Act) -> Act:
-        own = list(inspect.signature(act, eval_str=True).parameters.values())[1:]
-        prints = any(one.name == "json" for one in own)
-
-        def run(*, json: bool, url: Any, state_dir: Any, **given: Any) -> None:
-            confirm = with_wallet(given.pop("wallet"), given.pop("proof")) if may_need_proof else None
-            moving = waiting(wait, is_json=json) if wait else nullcontext()
-            if prints:
-                given["json"] = json
-            made = anyone if is_open else client
-            with made(url, state_dir, timeout_s=timeout_s, confirm=confirm) as platform, moving:
-                answer = act(platform, **given)
-            show_answer(answer, is_json=json)
-
-        functools.update_wrapper(run, act)
-        run.__signature__ = _signature(own, _PROOF if may_need_proof else {})  # type: ignore[attr-defined]
-        app.command(name, **more)(run)
+        app.command(name, **more)(
+            _Verb(act, client if not is_open else anyone, may_need_proof, wait, timeout_s)
+        )
         return act
 
     return declare
 
 
-def step(
+class _Verb:
+    """What Typer calls for a verb. Typer asks for its signature, which costs time, only if it is run."""
+
+    def __init__(
+        self, act: Callable[..., object], made: Any, may_need_proof: bool, wait: str, timeout_s: float
+    ) -> None:
+        self._act = act
+        self._made = made
+        self._may_need_proof = may_need_proof
+        self._wait = wait
+        self._timeout_s = timeout_s
+        self.__name__, self.__doc__ = act.__name__, act.__doc__
+        # The signature tells all of them, evaluated.
+        self.__annotations__: dict[str, Any] = {}
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        return _signature(self._own, _PROOF if self._may_need_proof else {})
+
+    @functools.cached_property
+    def _own(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self._act, eval_str=True).parameters.values())[1:]
+
+    def __call__(self, *, json: bool, url: Any, state_dir: Any, **given: Any) -> None:
+        confirm = with_wallet(given.pop("wallet"), given.pop("proof")) if self._may_need_proof else None
+        moving = waiting(self._wait, is_json=json) if self._wait else nullcontext()
+        if any(one.name == "json" for one in self._own):
+            given["json"] = json
+        with self._made(url, state_dir, timeout_s=self._timeout_s, confirm=confirm) as platform, moving:
+            answer = self._act(platform, **given)
+        show_answer(answer, is_json=json)
+
+
+class Row(NamedTuple):
+    """A verb that passes what is given on to a method of the client, by the same names."""
+
+    name: str
+    method: Callable[..., Any]
+    words: str
+    example: str
+    # What it takes beside its subject: the annotation of each, with its default if it has one.
+    given: Mapping[str, Any] = MappingProxyType({})
+    may_need_proof: bool = False
+    wait: str = ""
+
+
+def rows(
     app: typer.Typer,
-    name: str,
-    subject: Any,
-    ask: Callable[[Sandboxer, str], object],
-    words: str,
-    example: str,
+    of: Callable[[Sandboxer, dict[str, Any]], object],
+    subject: Mapping[str, Any],
+    show: Callable[[Any], object],
+    *table: Row,
+    wait: str = "",
     **more: Any,
 ) -> None:
-    """Adds a verb that names nothing but its subject, and shows what `ask` returns. `more` is of `verb`."""
+    """Adds a verb for each row. `of` says whose method is called, and takes away what named it.
 
-    def act(platform: Sandboxer, given: str) -> object:
-        return ask(platform, given)
+    `subject` is what all of them take first, `show` makes an answer of what comes back, `more` is of `verb`.
+    """
+    for row in table:
+        act = _act(row, of, subject, show)
+        verb(app, row.name, may_need_proof=row.may_need_proof, wait=row.wait or wait, **more)(act)
 
-    act.__doc__ = f"{words}\n\nExamples:\n\n    sandboxer {example}\n"
-    act.__annotations__["given"] = subject
-    verb(app, name, **more)(act)
+
+def _act(
+    row: Row, of: Callable[..., object], subject: Mapping[str, Any], show: Callable[[Any], object]
+) -> Callable[..., object]:
+    def act(platform: Sandboxer, **given: Any) -> object:
+        return show(row.method(of(platform, given), **given))
+
+    taken = {"platform": Sandboxer, **subject, **row.given}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    act.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, kind, annotation=kind_of[0], default=kind_of[1])
+            if isinstance(kind_of, tuple)
+            else inspect.Parameter(name, kind, annotation=kind_of)
+            for name, kind_of in taken.items()
+        ]
+    )
+    act.__doc__ = f"{row.words}\n\nExamples:\n\n    sandboxer {row.example}\n"
+    return act
+
+
+def noun(name: str) -> Callable[[Sandboxer, dict[str, Any]], object]:
+    """For `rows`: the noun of that name."""
+
+    def of(platform: Sandboxer, given: dict[str, Any]) -> object:
+        return getattr(platform, name)
+
+    return of
+
+
+def as_it_is(answer: object) -> object:
+    return answer
 
 
 def _signature(own: list[inspect.Parameter], more: dict[str, tuple[Any, Any]]) -> inspect.Signature:
@@ -139,7 +224,7 @@ def show_answer(answer: object, *, is_json: bool) -> None:
             print_answer(answer, is_json=is_json)
         return
     if is_json:
-        print_json(answer.value)
+        print_json(resource(answer.value))
     else:
         if answer.parts:
             out.print(*answer.parts, soft_wrap=answer.soft_wrap, sep=answer.sep)

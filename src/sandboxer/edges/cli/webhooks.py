@@ -1,7 +1,8 @@
-"""`webhooks add|list|test|deliveries|redeliver|rotate|set|remove`: be told of what happens."""
+"""`webhook create|list|show|update|delete|test|deliveries|redeliver|rotate`: be told of what happens."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,22 +10,36 @@ from rich.console import Group
 from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
+from sandboxer.edges.cli.options import After, Limit
 from sandboxer.edges.cli.output import columns, facts_table, plain, until
-from sandboxer.edges.cli.verbs import Answer, group, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, gone, group, noun, rows, verb
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.platform import Webhooks
 from sandboxer.wire.webhooks import Delivery, NewWebhook
 
 telling = group("Be told of what happens, by signed requests.")
-groups = {"webhooks": telling}
+groups = {"webhook": telling}
 
 Id = Annotated[str, typer.Argument(help="Id of the webhook (whk_…).", metavar="ID")]
 Kinds = Annotated[
     list[str] | None,
-    typer.Option("--kind", help="What it hears of: sandbox.ready, usage.*, …; repeatable. All if left out."),
+    typer.Option(
+        "--kind", help="Which events it gets: sandbox.ready, usage.*, …; repeatable. All if left out."
+    ),
 ]
 
 
-@verb(telling, "add")
+def _show_delivery(sent: Delivery) -> Answer:
+    tries = [
+        (one.at.strftime("%H:%M:%S"), one.status or "", one.outcome, one.reason, f"{one.took_ms} ms")
+        for one in sent.attempts
+    ]
+    facts = facts_table([("id", sent.id), ("state", sent.state), ("next try", until(sent.next_try_at))])
+    seen = Group(facts, columns(tries, "AT", "STATUS", "OUTCOME", "REASON", "TOOK"))
+    return Answer(sent, seen, code=0 if sent.state == "delivered" else Exit.ERROR)
+
+
+@verb(telling, "create")
 def add(
     platform: Sandboxer,
     target: Annotated[str, typer.Argument(help="Where to: an https URL.", metavar="TARGET")],
@@ -37,9 +52,9 @@ def add(
 
     Examples:
 
-        sandboxer webhooks add https://example.com/hook --kind "sandbox.*" --kind "account.*"
+        sandboxer webhook create https://example.com/hook --kind "sandbox.*" --kind "account.*"
 
-        sandboxer webhooks add https://billing.example.com/hook --kind "usage.*" --all-accounts
+        sandboxer webhook create https://billing.example.com/hook --kind "usage.*" --all-accounts
     """
     return _show_secret(platform.webhooks.create(target, kinds=kind, all_accounts=all_accounts))
 
@@ -50,7 +65,7 @@ def listed(platform: Sandboxer) -> Answer:
 
     Examples:
 
-        sandboxer webhooks list --json
+        sandboxer webhook list --json
     """
     found = platform.webhooks.list()
     rows = [
@@ -66,15 +81,16 @@ def listed(platform: Sandboxer) -> Answer:
     return Answer(found, columns(rows, "ID", "URL", "KINDS", "OF", "STATE"))
 
 
-@verb(telling, "test")
-def try_now(platform: Sandboxer, id: Id) -> object:
-    """Send a test message now, and say how that went; exit code 1 if it was not accepted.
-
-    Examples:
-
-        sandboxer webhooks test whk_0123…
-    """
-    return _show_delivery(platform.webhooks.test(id))
+of_webhooks = partial(rows, telling, noun("webhooks"), {"webhook_id": Id})
+of_webhooks(
+    _show_delivery,
+    Row(
+        "test",
+        Webhooks.test,
+        "Send a test message now, and say how that went; exit code 1 if it was not accepted.",
+        "webhook test whk_0123…",
+    ),
+)
 
 
 @verb(telling, "deliveries")
@@ -84,15 +100,16 @@ def deliveries(
     state: Annotated[
         str | None, typer.Option("--state", help="pending, retrying, delivered or dead.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the newest.")] = 50,
+    after: After = None,
+    limit: Limit = 50,
 ) -> Answer:
     """Show what was sent and what waits, newest first.
 
     Examples:
 
-        sandboxer webhooks deliveries whk_0123… --state dead
+        sandboxer webhook deliveries whk_0123… --state dead
     """
-    page = platform.webhooks.deliveries(id, state=state, limit=limit)
+    page = platform.webhooks.deliveries(id, state=state, cursor=after, limit=limit)
     rows = [
         (
             one.id,
@@ -107,17 +124,20 @@ def deliveries(
     return Answer(page, columns(rows, "ID", "KIND", "STATE", "TRIES", "REASON", "NEXT TRY"))
 
 
-@verb(telling, "redeliver")
-def redeliver(
-    platform: Sandboxer, id: Id, delivery: Annotated[str, typer.Argument(help="Id of the delivery (dlv_…).")]
-) -> object:
-    """Send a message again now, whatever became of it.
-
-    Examples:
-
-        sandboxer webhooks redeliver whk_0123… dlv_0123…
-    """
-    return _show_delivery(platform.webhooks.redeliver(id, delivery))
+of_webhooks(
+    _show_delivery,
+    Row(
+        "redeliver",
+        Webhooks.redeliver,
+        "Send a message again now, whatever became of it.",
+        "webhook redeliver whk_0123… dlv_0123…",
+        {
+            "delivery_id": Annotated[
+                str, typer.Argument(help="Id of the delivery (dlv_…).", metavar="DELIVERY")
+            ]
+        },
+    ),
+)
 
 
 @verb(telling, "rotate")
@@ -132,14 +152,14 @@ def rotate(
 
     Examples:
 
-        sandboxer webhooks rotate whk_0123… --overlap 2h
+        sandboxer webhook rotate whk_0123… --overlap 2h
 
-        sandboxer webhooks rotate once
+        sandboxer webhook rotate once
     """
     return _show_secret(platform.webhooks.rotate_secret(id, overlap=overlap))
 
 
-@verb(telling, "set")
+@verb(telling, "update")
 def change(
     platform: Sandboxer,
     id: Id,
@@ -147,26 +167,26 @@ def change(
     kind: Kinds = None,
     enabled: Annotated[bool | None, typer.Option("--on/--off", help="Switch it on or off.")] = None,
 ) -> Answer:
-    """Change where a webhook goes, what it hears of, or switch it off and on.
+    """Change where a webhook goes, which events it gets, or switch it off and on.
 
     Examples:
 
-        sandboxer webhooks set whk_0123… --off
+        sandboxer webhook update whk_0123… --off
     """
     changed = platform.webhooks.change(id, url=target, kinds=kind, enabled=enabled)
     return Answer(changed, plain(f"{changed.id} is {'on' if changed.enabled else 'off'}: {changed.url}"))
 
 
-@verb(telling, "remove")
+@verb(telling, "delete")
 def remove(platform: Sandboxer, id: Id) -> Answer:
     """Remove a webhook; what waits is not sent.
 
     Examples:
 
-        sandboxer webhooks remove whk_0123…
+        sandboxer webhook delete whk_0123…
     """
     platform.webhooks.remove(id)
-    return Answer({"id": id, "removed": True}, plain(f"removed {id}"))
+    return gone(id=id)
 
 
 def _show_secret(made: NewWebhook) -> Answer:
@@ -174,22 +194,7 @@ def _show_secret(made: NewWebhook) -> Answer:
     return Answer(made, Group(facts_table(facts), Text("The secret is not shown again.", style="yellow")))
 
 
-def _show_delivery(sent: Delivery) -> Answer:
-    tries = [
-        (one.at.strftime("%H:%M:%S"), one.status or "", one.outcome, one.reason, f"{one.took_ms} ms")
-        for one in sent.attempts
-    ]
-    facts = facts_table([("id", sent.id), ("state", sent.state), ("next try", until(sent.next_try_at))])
-    seen = Group(facts, columns(tries, "AT", "STATUS", "OUTCOME", "REASON", "TOOK"))
-    return Answer(sent, seen, code=0 if sent.state == "delivered" else Exit.ERROR)
-
-
-@verb(telling, "show")
-def look(platform: Sandboxer, id: Id) -> object:
-    """Show one webhook.
-
-    Examples:
-
-        sandboxer webhooks show whk_0123456789abcdefghjkmnpqrs
-    """
-    return platform.webhooks.get(id)
+of_webhooks(
+    as_it_is,
+    Row("show", Webhooks.get, "Show one webhook.", "webhook show whk_0123456789abcdefghjkmnpqrs"),
+)

@@ -5,6 +5,11 @@ first byte. One poll object watches all of them. The time for accepting in one t
 are served while thousands arrive.
 
 What a listener itself answers are whole messages that close the connection.
+
+Opens the socket by which users of this machine reach the API: for root and one group, and nobody else.
+
+Its folder and all above it must be root's alone to write: otherwise another user could put a socket of his
+own in its place, and be taken for the platform.
 """
 
 from __future__ import annotations
@@ -12,20 +17,93 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import grp
 import http
 import json
 import logging
 import math
+import os
 import select
 import socket
+import stat
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from sandboxer.access.connections import Front, Slot
 from sandboxer.edges.http.problems import PROBLEM_JSON
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.errors import Conflict, InvalidRequest
+from sandboxer.kernel.values import new_id
 from sandboxer.wire.words import PROBLEM_TYPE_PREFIX
+
+BACKLOG = 256
+_CREDENTIALS = struct.Struct("iII")
+
+
+@contextlib.contextmanager
+def listen_for_users(path: Path, group: str) -> Iterator[socket.socket]:
+    """Yields the listening socket; its file goes with it. Raises InvalidRequest, Conflict."""
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        why = f"this machine has no group {group} (groupadd --system {group})"
+        raise InvalidRequest(field="socket_group", why=why) from None
+    if not path.parent.exists():
+        path.parent.mkdir(mode=0o755)
+        path.parent.chmod(0o755)
+    _demand_safe(path.parent)
+    _remove_stale(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        before = os.umask(0o177)
+        try:
+            listening.bind(str(path))
+        finally:
+            os.umask(before)
+        made = path.lstat()
+        try:
+            # Nobody can connect yet: it is root's alone until here, and nobody listens.
+            os.chown(path, 0, gid, follow_symlinks=False)
+            path.chmod(0o660)
+            listening.listen(BACKLOG)
+            yield listening
+        finally:
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == made.st_ino:
+                    path.unlink()
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Returns which user opened a connection, as the kernel noted then; None for one from a network."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(said)[1])
+
+
+def _demand_safe(folder: Path) -> None:
+    for place in (folder, *folder.parents):
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & 0o022:
+            why = f"{place} is not a folder that only root can write to"
+            raise InvalidRequest(field="socket_path", why=why)
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise InvalidRequest(field="socket_path", why=f"{path} is there and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
+        try:
+            trying.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise Conflict(why=f"another server listens at {path}; stop it, or choose another socket_path")
+
 
 log = logging.getLogger(__name__)
 # How long new connections are accepted before others get their turn.
@@ -128,7 +206,8 @@ class Acceptor:
     def _take(self, sock: socket.socket, peer: object) -> None:
         sock.setblocking(False)
         silent = Silent(self, sock, self._loop.time() + self._front.patience.first_byte_s)
-        silent.slot = self._front.enter(str(peer[0]) if isinstance(peer, tuple) else None, silent)
+        address = str(peer[0]) if isinstance(peer, tuple) else None
+        silent.slot = self._front.enter(address, silent, peer_uid(sock))
         if silent.slot is None:
             with contextlib.suppress(OSError):
                 sock.send(too_many_connections())
@@ -139,14 +218,21 @@ class Acceptor:
 
     def _listen_to_them(self) -> None:
         for number, _ in self._watch.poll(0, SPOKEN_AT_ONCE):
-            silent = self._silent.pop(number, None)
-            if silent is None:
+            silent = self._silent.get(number)
+            if silent is None or silent.slot is None:
                 continue
             self._watch.unregister(number)
-            self._begin(silent)
+            if silent.slot.rest_s:
+                silent.deadline = math.inf
+                self._loop.call_later(silent.slot.rest_s, self._begin, silent)
+            else:
+                self._begin(silent)
 
     def _begin(self, silent: Silent) -> None:
         """Handles a connection that has sent a byte, or is gone."""
+        if self._silent.pop(silent.sock.fileno(), None) is None:
+            # It was sent away while it had to wait.
+            return
         slot = silent.slot
         try:
             has_spoken = bool(silent.sock.recv(1, socket.MSG_PEEK))

@@ -5,103 +5,86 @@ from __future__ import annotations
 import os
 import posixpath
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
 
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from sandboxer.artifacts.images.published import records as images
-from sandboxer.artifacts.snapshots.lifecycle import State
+from sandboxer.artifacts.records import State
 from sandboxer.backends import guest
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.clock import format_duration
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.charges.charging import rate_now
+from sandboxer.sandboxes.charging import rate_now
 from sandboxer.wire import files, processes, sandboxes
-from sandboxer.wire import sandboxes as wire_events
 from sandboxer.wire.images import Finding, PublishedImage
-from sandboxer.wire.sandboxes import Resources
+
+M = TypeVar("M", bound=BaseModel)
 
 
-def json_response(model: BaseModel, status: int = 200) -> Response:
-    return Response(model.model_dump_json(), status, media_type="application/json")
+def json_response(model: BaseModel, status: int = 200, *, location: str | None = None) -> Response:
+    headers = None if location is None else {"location": location}
+    return Response(model.model_dump_json(), status, headers, media_type="application/json")
 
 
-def nothing() -> Response:
-    return Response(status_code=204)
+def from_record(model: type[M], record: object, **others: Any) -> M:
+    """Returns the model with what the record has under the same names, and with `others`: what it has under
+    other names or in another form. Raises AttributeError for a field that neither has.
+    """
+    for name in model.model_fields:
+        if name not in others:
+            others[name] = getattr(record, name)
+    return model.model_construct(**others)
 
 
 def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
-    return sandboxes.Sandbox.model_construct(
-        id=record.id,
-        name=record.name,
-        state=record.state.value,
-        reason=record.reason,
-        profile=record.profile,
-        profile_version=record.profile_version,
-        backend=record.backend,
-        image=record.image,
-        trust=record.trust.value,
-        resources=sandboxes.Resources.model_construct(
-            vcpus=record.resources.vcpus,
-            memory_mb=record.resources.memory_mb,
-            disk_mb=record.resources.disk_mb,
-            pids=record.resources.pids,
-        ),
+    return from_record(
+        sandboxes.Sandbox,
+        record,
+        resources=from_record(sandboxes.Resources, record.resources),
         labels=dict(record.labels),
         inputs=dict(record.inputs),
         consumer=dict(record.consumer),
         ttl=format_duration(record.ttl),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
-        created_at=record.created_at,
-        ready_at=record.ready_at,
-        expires_at=record.expires_at,
-        ended_at=record.ended_at,
-        locked_at=record.locked_at,
         timings_ms=dict(record.timings_ms),
         report=None if record.report is None else dict(record.report),
         quote_id=record.terms.quote_id,
         snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
         volumes=[attached_volume(one) for one in record.volumes],
+        # Known at the end of a sandbox.
+        spent_sats=None,
+        egress_sent_bytes=None,
+        egress_received_bytes=None,
         rate_msats_per_s=rate_now(record),
     )
 
 
 def attached_volume(mount: VolumeMount) -> sandboxes.AttachedVolume:
-    return sandboxes.AttachedVolume.model_construct(
-        volume_id=mount.volume_id, path=mount.path, mode="ro" if mount.is_read_only else "rw"
-    )
+    return from_record(sandboxes.AttachedVolume, mount, mode="ro" if mount.is_read_only else "rw")
 
 
-def event(record: events.Event) -> wire_events.Event:
-    return wire_events.Event.model_construct(
-        id=record.id,
-        subject=record.subject,
-        kind=record.kind,
-        actor=record.actor,
-        reason=record.reason,
-        at=record.at,
-        data=dict(record.data),
-    )
+def event(record: events.Event) -> sandboxes.Event:
+    return from_record(sandboxes.Event, record, data=dict(record.data))
 
 
 def process(info: guest.ProcessInfo) -> processes.Process:
     ended = info.exit
-    return processes.Process.model_construct(
-        process_id=info.process_id,
-        pid=info.pid,
+    return from_record(
+        processes.Process,
+        info,
         argv=[printable(argument) for argument in info.argv],
         tag=printable(info.tag),
         started_at=moment(info.started_at),
-        has_terminal=info.has_terminal,
         running=ended is None,
         exit_code=None if ended is None else ended.code,
         signal=None if ended is None else ended.signal,
         timed_out=ended is not None and ended.reason is guest.EndReason.TIMED_OUT,
         reason=None if ended is None or ended.reason is None else ended.reason.value,
         deadline=None if info.deadline is None else moment(info.deadline),
-        stdin_bytes=info.stdin_bytes,
     )
 
 
@@ -117,6 +100,7 @@ def terminal(info: guest.ProcessInfo) -> processes.Terminal:
 
 def file(info: guest.FileInfo) -> files.FileInfo:
     path, raw = shown_path(info.path)
+    # Each field by itself: a folder may have many files, and copying them by name takes longer.
     return files.FileInfo.model_construct(
         path=path,
         raw_path=raw,
@@ -157,38 +141,15 @@ def moment(unix_s: float) -> datetime:
 
 def shown_image(record: images.PublishedImage, *, is_theirs: bool = False) -> PublishedImage:
     """Returns an image. Findings and omitted files are shown only to callers who may change it."""
-    found = [Finding.model_construct(path=one.path, kind=one.kind) for one in record.findings]
-    return PublishedImage.model_construct(
-        id=record.id,
-        name=record.name,
-        description=record.description,
-        account=record.account,
-        visibility=record.visibility.value,
-        state=record.state.value,
-        reason=record.reason,
-        source=record.source,
-        backend=record.backend,
-        base=record.base,
-        profile=record.profile,
-        resources=Resources.model_construct(
-            vcpus=record.resources.vcpus,
-            memory_mb=record.resources.memory_mb,
-            disk_mb=record.resources.disk_mb,
-            pids=record.resources.pids,
-        ),
+    found = [from_record(Finding, one) for one in record.findings]
+    return from_record(
+        PublishedImage,
+        record,
+        resources=from_record(sandboxes.Resources, record.resources),
         config=dict(record.config),
-        digest=record.digest,
-        size_bytes=record.size_bytes,
-        files=record.files,
         findings=found if is_theirs else [],
         findings_count=record.findings_count if is_theirs else 0,
         stripped=list(record.stripped) if is_theirs else [],
         stripped_count=record.stripped_count if is_theirs else 0,
-        offered_to=record.offered_to,
         rate_msats_per_s=record.rate_msats if record.state is State.KEPT else 0,
-        created_at=record.created_at,
-        verified_at=record.verified_at,
-        expires_at=record.expires_at,
-        ended_at=record.ended_at,
-        locked_at=record.locked_at,
     )

@@ -1,7 +1,7 @@
 """Authenticates every request. Raw ASGI, in front of every route: the head is judged before the body is read.
 
-A request identifies its caller by a signature, by the token of a wallet session, or by SIGN-IN-WITH-X. Then
-it is counted, and the scope of a delegated key is checked.
+A request identifies its caller by a signature, by a key's bearer token, by the token of a wallet session, or
+by SIGN-IN-WITH-X. Then it is counted, and the scope of a delegated key is checked.
 
 A body takes effect only if it is the one that was signed. Ordinary bodies are read and checked completely
 before the route runs. Uploads stream through a check that never delivers the last piece of a wrong body, and
@@ -21,8 +21,8 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.access.connections import Slot
-from sandboxer.accounts.authority import demand_active, demand_needs
-from sandboxer.accounts.limits import Sender, client_address, quotas
+from sandboxer.accounts.authority import demand_active, demand_invited, demand_needs
+from sandboxer.accounts.limits import Sender, client_address, is_trusted, quotas
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnection import (
@@ -32,14 +32,16 @@ from sandboxer.edges.http.disconnection import (
     serve_while_standing,
     standing_of,
 )
-from sandboxer.edges.http.matcher import operation_of
+from sandboxer.edges.http.matcher import name_path, operation_of
 from sandboxer.edges.http.operator_audit import audit_operation
+from sandboxer.edges.http.sandbox_tokens import by_sandbox_token
 from sandboxer.identity.authenticate import EMPTY_SHA256, MAX_V1_BODY, BodyCheck, Verdict
-from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions.tokens import HEADER, session_token
+from sandboxer.identity.keys import PREFIX as BEARER_PREFIX
+from sandboxer.identity.keys import Caller, demand_privacy
+from sandboxer.identity.sessions.tokens import HEADER, session_token, token_in
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import SandboxerError, TooLarge, Unauthenticated
-from sandboxer.wire.operations.declaration import Access, RateClass, Stream
+from sandboxer.wire.operations.declaration import Access, AnyOperation, RateClass, Stream
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
@@ -50,6 +52,7 @@ LEASE = "sandboxer.lease"
 STRANGERS = "strangers"
 SIGN_IN = b"sign-in-with-x"
 SESSION_MARK = HEADER.encode()
+BEARER_MARK = b" " + BEARER_PREFIX.encode()
 _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
 _CREDENTIALS = frozenset(
     {b"authorization", b"x-api-key", b"x-signature", b"x-timestamp", b"x-nonce", b"sign-in-with-x"}
@@ -70,14 +73,11 @@ MAX_MARKS = 32_768
 _SEPARATORS = (b",", b":", b"[", b"{")
 
 
-class TooSlow(Exception):
-    """The body did not arrive in time."""
-
-
 class Authentication:
     def __init__(self, app: ASGIApp, platform: Platform) -> None:
         self._app = app
         self._platform = platform
+        self._is_by_invitation = platform.settings.is_by_invitation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -92,7 +92,7 @@ class Authentication:
             access = _access(scope)
             if access in (Access.UNSIGNED, Access.LOOPBACK):
                 receive = await self._admit_anyone(scope, receive)
-            elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope):
+            elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope) and _user(scope) is None:
                 receive = await self._admit_anyone(scope, receive)
                 scope[STRANGER] = True
             else:
@@ -102,11 +102,17 @@ class Authentication:
             self._platform.metrics.refused_signatures.labels(reason).inc()
             await _refuse(error, scope, receive, send)
             return
-        except TooSlow:
-            await _send_too_slow(scope, receive, send)
+        except problems.TooSlow:
+            await problems.too_slow(scope)(scope, receive, send)
             return
         if CALLER not in scope:
             await self._app(scope, receive, send)
+            return
+        try:
+            await name_path(self._platform, scope, scope[CALLER])
+            await audit_operation(self._platform, scope, scope[CALLER])
+        except SandboxerError as error:
+            await _refuse(error, scope, receive, send)
             return
         standing = self._standing(scope, scope[CALLER])
         is_upload = scope["type"] == "http" and _is_upload(scope)
@@ -137,9 +143,7 @@ class Authentication:
         if time.monotonic() - began > HELD_BACK_S:
             # The body came late; what was true for the head may have changed since.
             await self._standing(scope, caller)()
-        if caller.is_owner:
-            await audit_operation(self._platform, scope, caller)
-        else:
+        if not caller.is_owner:
             await self._judge(scope, caller)
         scope[CALLER] = caller
         slot: Slot | None = scope.get(SLOT)
@@ -152,11 +156,19 @@ class Authentication:
         platform = self._platform
         headers = scope["headers"]
         if _is_plainly_signed(headers):
-            token = signed_in = None
+            token = signed_in = bearer = None
         else:
             token = session_token(headers)
+            bearer = token_in(headers, BEARER_PREFIX)
             signed_in = _sign_in(headers)
-        if token is None and signed_in is None:
+        uid = _user(scope)
+        if _access(scope) in (Access.SANDBOX, Access.TRAFFIC):
+            # They stand for bearer tokens.
+            self._demand_bearers(scope)
+            caller = await by_sandbox_token(platform, scope)
+        elif uid is not None and not _has_credentials(headers):
+            caller = await platform.local_users.caller(uid)
+        elif token is None and signed_in is None and bearer is None:
             verdict = await platform.authenticator.check_head(
                 headers, scope.get("method", "GET"), target_of(scope), platform.clock.now()
             )
@@ -167,7 +179,9 @@ class Authentication:
                 return verdict.caller, receive
             await self._name_payer(scope, verdict.caller)
             return verdict.caller, await _checked(scope, receive, verdict)
-        if token is not None and signed_in is None:
+        elif bearer is not None and signed_in is None:
+            caller = await self._by_bearer(scope, bearer)
+        elif token is not None and signed_in is None:
             caller = await platform.wallets.sessions.authenticate(token)
         elif token is None and signed_in is not None:
             caller = await platform.wallets.siwx.identify(signed_in, target_of(scope))
@@ -180,6 +194,27 @@ class Authentication:
             else:
                 receive = _replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
         return caller, receive
+
+    async def _by_bearer(self, scope: Scope, token: str) -> Caller:
+        self._demand_bearers(scope)
+        return await self._platform.bearers.authenticate(token)
+
+    def _demand_bearers(self, scope: Scope) -> None:
+        """Raises Unauthenticated unless this platform takes bearer tokens, and from such a connection."""
+        if not self._platform.settings.bearer_tokens:
+            raise Unauthenticated(
+                why="this platform takes no bearer tokens",
+                reason="bearer_off",
+                hint="Sign the request (docs/reference/auth.md), or ask the operator.",
+            )
+        peer = scope.get("client")
+        address = None if peer is None else peer[0]
+        demand_privacy(
+            scope.get("scheme", "http"),
+            address,
+            scope["headers"],
+            is_trusted_proxy=is_trusted(address, self._platform.trusted_proxies),
+        )
 
     async def _name_payer(self, scope: Scope, caller: Caller) -> None:
         """Decides which account the request's memory counts for: for a delegated key, the account
@@ -195,8 +230,10 @@ class Authentication:
         authority = await self._platform.authorities.of(caller)
         self._count(scope, authority.sender(caller, now=now))
         demand_active(authority, now=now)
+        operation = operation_of(scope)
+        if self._is_by_invitation and _is_making(operation):
+            demand_invited(authority)
         if authority.is_delegated:
-            operation = operation_of(scope)
             demand_needs(authority, None if operation is None else operation.needs, now=now)
 
     def _count(self, scope: Scope, sender: Sender | None) -> None:
@@ -210,7 +247,9 @@ class Authentication:
 
 
 def address_of(scope: Scope, platform: Platform) -> str:
-    """Returns the network address that a request is counted for."""
+    """Returns the network address, or the user of this machine, that a request is counted for."""
+    if (uid := _user(scope)) is not None:
+        return f"uid:{uid}"
     peer = scope.get("client")
     forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
@@ -260,6 +299,7 @@ def _is_plainly_signed(headers: list[tuple[bytes, bytes]]) -> bool:
         and b"x-signature" in head
         and SIGN_IN not in head
         and SESSION_MARK not in head.get(b"authorization", b"")
+        and BEARER_MARK not in head.get(b"authorization", b"")
     )
 
 
@@ -274,8 +314,27 @@ def _access(scope: Scope) -> Access:
     return Access.SIGNED if operation is None else operation.access
 
 
+def _is_making(operation: AnyOperation | None) -> bool:
+    """Tells whether something may come of a request: it does more than look, sign in or remove."""
+    return (
+        operation is not None
+        and operation.rate is RateClass.API
+        and operation.method not in ("GET", "HEAD", "DELETE")
+    )
+
+
 def _names_nobody(scope: Scope) -> bool:
-    return scope["type"] == "http" and not any(name in _CREDENTIALS for name, _ in scope["headers"])
+    return scope["type"] == "http" and not _has_credentials(scope["headers"])
+
+
+def _has_credentials(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name in _CREDENTIALS for name, _ in headers)
+
+
+def _user(scope: Scope) -> int | None:
+    """Returns which user of this machine opened the connection, if it came by the socket."""
+    slot: Slot | None = scope.get(SLOT)
+    return None if slot is None else slot.uid
 
 
 def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
@@ -294,7 +353,7 @@ def _two_callers() -> Unauthenticated:
     return Unauthenticated(
         why="the request names its caller in two ways",
         reason="two_callers",
-        hint="Send one of: a signature, a session token, SIGN-IN-WITH-X.",
+        hint="Send one of: a signature, a bearer token, a session token, SIGN-IN-WITH-X.",
     )
 
 
@@ -320,7 +379,7 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
                 if not message.get("more_body", False):
                     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     except TimeoutError:
-        raise TooSlow from None
+        raise problems.TooSlow from None
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -345,13 +404,13 @@ def _streamed(receive: Receive, check: BodyCheck | None) -> Receive:
             async with asyncio.timeout(UPLOAD_PAUSE_S):
                 message = await receive()
         except TimeoutError:
-            raise TooSlow from None
+            raise problems.TooSlow from None
         if message["type"] != "http.request":
             return message
         size += len(message.get("body", b""))
         passed = time.monotonic() - began
         if passed > UPLOAD_PATIENCE_S and size < passed * UPLOAD_SLOWEST and message.get("more_body", False):
-            raise TooSlow
+            raise problems.TooSlow
         if check is not None:
             check.update(message.get("body", b""))
         if not message.get("more_body", False):
@@ -377,6 +436,9 @@ def _standing_at_its_end(receive: Receive, standing: Standing) -> Receive:
 
 async def _refuse(error: SandboxerError, scope: Scope, receive: Receive, send: Send) -> None:
     answer = problems.response(error, problems.request_id_of(scope))
+    slot: Slot | None = scope.get(SLOT)
+    if slot is not None:
+        slot.refused()
     if scope["type"] == "http":
         # The unread rest of the body is not needed any more.
         answer.headers["connection"] = "close"
@@ -391,12 +453,6 @@ async def _refuse(error: SandboxerError, scope: Scope, receive: Receive, send: S
         await send({"type": "websocket.http.response.body", "body": answer.body})
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
-
-
-async def _send_too_slow(scope: Scope, receive: Receive, send: Send) -> None:
-    answer = problems.framework_response(408, "The body came too slowly.", problems.request_id_of(scope))
-    answer.headers["connection"] = "close"
-    await answer(scope, receive, send)
 
 
 class Shape:

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Generic
 
@@ -23,14 +23,16 @@ from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import CALLER
 from sandboxer.edges.http.demands import demand_body_scopes
 from sandboxer.edges.http.idempotency import IdempotencyKey
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.matcher import Binding, name_fields
 from sandboxer.edges.http.problems import responses_of
 from sandboxer.edges.http.requests import caller, lease_of, platform_of, require_owner
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import SMALL, Lease
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.operations.declaration import (
     A,
     Access,
@@ -41,6 +43,7 @@ from sandboxer.wire.operations.declaration import (
     Idempotency,
     InHeader,
     Json,
+    NoParameters,
     Operation,
     P,
     Parameters,
@@ -50,7 +53,7 @@ from sandboxer.wire.operations.declaration import (
 from sandboxer.wiring import Platform
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Asked(Generic[P, Q, B]):
     """A request as its handler sees it: validated, and sent by a caller who may send it."""
 
@@ -68,10 +71,19 @@ class Asked(Generic[P, Q, B]):
         return caller(self.request)
 
     @property
+    def actor(self) -> str:
+        """The caller, as events name it."""
+        return f"key:{self.caller.public_key}"
+
+    @property
     def lease(self) -> Lease:
         return lease_of(self.request.scope)
 
 
+# Asked without a path that names something: with a query, or with a body. Or of a named thing, with a body.
+AskedQuery = Asked[NoParameters, Q]
+AskedBody = Asked[NoParameters, NoParameters, B]
+AskedPathBody = Asked[P, NoParameters, B]
 # A handler returns the declared model, or a response of its own (headers, streams).
 Handler = Callable[[Asked[P, Q, B]], Awaitable[A | Response]]
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -155,12 +167,23 @@ class OperationRoute(APIRoute):
         operation = self.operation
         if operation.access is Access.OWNER:
             require_owner(asked.request)
+        if CALLER in asked.request.scope:
+            asked = await self._named(asked)
         if operation.needs.adds:
             await demand_body_scopes(asked.request, operation.needs.adds, asked.body)
         answer = await self.handler(asked)
         if isinstance(answer, Response):
             return answer
-        return nothing() if answer is None else json_response(answer, operation.answer.status)
+        if answer is None:
+            return Response(status_code=204)
+        return json_response(answer, operation.answer.status)
+
+    async def _named(self, asked: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
+        """Returns the same request, with the whole ids of what its query and its body name."""
+        query = await name_fields(asked.platform, asked.query, asked.caller, must_be=True)
+        body = await name_fields(asked.platform, asked.body, asked.caller)
+        is_same = query is asked.query and body is asked.body
+        return asked if is_same else replace(asked, query=query, body=body)
 
     def _endpoint(self) -> Callable[..., Awaitable[Response]]:
         """Returns the function that FastAPI sees, with a parameter for everything that a request
@@ -173,8 +196,7 @@ class OperationRoute(APIRoute):
             given.pop("idempotency_key", None)
             body = given.pop("body", None)
             path = operation.parameters.model_construct(**{name: given.pop(name) for name in names})
-            query = operation.query.model_construct(**given)
-            return await self._answer(Asked(request, path, query, body))
+            return await self._answer(Asked(request, path, operation.query.model_construct(**given), body))
 
         seen = [_parameter("request", Request), *_parameters(operation)]
         endpoint.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]

@@ -1,13 +1,18 @@
-"""Large bodies are read and sent in small pieces: text as JSON, bytes as base 64, downloads as they come.
+"""Bodies that are read, made and sent in pieces: large texts, downloads, and server-sent events.
 
 In JSON a control character takes six bytes: 64 MiB of zeros made whole would be 400 MB of answer at once, and
 nobody else would be served meanwhile. A thread would not help: one call of the encoder keeps the
 interpreter's lock to its end. Here few pieces exist at a time, and others have their turn between them. A
 download is never held in memory, and one that is cut short never looks complete.
+
+A stream of server-sent events always ends, with its last event or with an `error` event (a problem). A
+failure before the first event is an ordinary problem answer. A comment every few seconds keeps proxies from
+closing a quiet stream. Output of commands becomes text without ever cutting a character in two.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import codecs
 import json
@@ -16,24 +21,33 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import cast
+from typing import Protocol, cast
 
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sandboxer.backends.guest import Output, Stream
+from sandboxer.edges.http import problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.problems import request_id_of
 from sandboxer.edges.http.requests import lease_of
 from sandboxer.kernel.budget import SMALL, Lease
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.errors import Broken, SandboxerError, host_exhausted
+from sandboxer.kernel.values import brief_value_class
+from sandboxer.wire.processes import ExecOutput
 
+log = logging.getLogger(__name__)
 # About half a millisecond as JSON. A multiple of three, so that pieces of base 64 need no padding between
 # them.
 PIECE = 24 * 1024
 # Characters of base 64 read at a time: a multiple of four.
 READ = 64 * 1024
+EVENT_STREAM = "text/event-stream"
+HEARTBEAT_S = 15.0
+# After so many events others have their turn, if a stream has that many to send at once.
+IN_A_ROW = 16
 
 
 class Texts:
@@ -57,7 +71,7 @@ class Texts:
 
     def answer(self, model: BaseModel, status: int = 200) -> Response:
         """Returns an answer that is `model` with a text in place of each mark."""
-        return LargeAnswer(model, self, status) if self.are_large else json_response(model, status)
+        return LargeAnswer(self.pieces(model), status) if self.are_large else json_response(model, status)
 
     @property
     def are_large(self) -> bool:
@@ -77,12 +91,14 @@ class Texts:
 
 
 class LargeAnswer(Response):
+    """Sends JSON in pieces as they are made, and lets others have their turn after each."""
+
     media_type = "application/json"
 
-    def __init__(self, model: BaseModel, texts: Texts, status: int) -> None:
+    def __init__(self, pieces: Iterator[bytes], status: int = 200) -> None:
         super().__init__(status_code=status)
         del self.headers["content-length"]
-        self._pieces = texts.pieces(model)
+        self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with until_client_goes(receive):
@@ -156,9 +172,6 @@ async def read_bytes(text: str, encoding: str, lease: Lease) -> bytes:
     return bytes(whole)
 
 
-log = logging.getLogger(__name__)
-
-
 class Download(Response):
     """Sends a source: with `length` exactly that many bytes, or the connection breaks; without it, until the
     source ends.
@@ -205,3 +218,138 @@ class Download(Response):
                 )
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class StreamEvent(Protocol):
+    """Something that a stream sends as a whole."""
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+
+@brief_value_class
+class ServerEvent:
+    name: str
+    data: BaseModel | Mapping[str, object]
+    id: str | None = None
+    # The part of `data` that is too large for one piece.
+    texts: Texts | None = None
+
+    def pieces(self) -> Iterator[bytes]:
+        mark = f"id: {self.id}\n" if self.id is not None else ""
+        head = f"event: {self.name}\n{mark}data: ".encode()
+        if not isinstance(self.data, BaseModel):
+            yield head + json.dumps(self.data).encode() + b"\n\n"
+        elif self.texts is None or not self.texts.are_large:
+            yield head + self.data.model_dump_json().encode() + b"\n\n"
+        else:
+            yield head
+            yield from self.texts.pieces(self.data)
+            yield b"\n\n"
+
+
+class EventStream(Response):
+    """Sends events as they come and closes the source when the client goes away."""
+
+    media_type = EVENT_STREAM
+    heartbeat = b": \n\n"
+    heartbeat_s = HEARTBEAT_S
+
+    def __init__(self, source: AsyncIterator[StreamEvent], *, begin_at_once: bool = False) -> None:
+        super().__init__(status_code=200)
+        del self.headers["content-length"]
+        # Tells proxies not to buffer the stream.
+        self.headers["x-accel-buffering"] = "no"
+        self._source = cast(AsyncGenerator[StreamEvent, None], source)
+        # Whether to answer before the first event, for sources that may stay quiet for long.
+        self._begin_at_once = begin_at_once
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._source) as source, until_client_goes(receive):
+            first = None if self._begin_at_once else await anext(source, None)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            lease = lease_of(scope)
+            beating = asyncio.create_task(self._beat(send))
+            try:
+                if first is not None:
+                    await _send(send, first, lease)
+                await self._pass_on(source, problems.request_id_of(scope), send, lease)
+            finally:
+                beating.cancel()
+                await asyncio.wait([beating])
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _pass_on(
+        self, source: AsyncIterator[StreamEvent], request_id: str, send: Send, lease: Lease
+    ) -> None:
+        sent = 0
+        try:
+            async for event in source:
+                await _send(send, event, lease)
+                sent += 1
+                if sent % IN_A_ROW == 0:
+                    # A source that has much to tell never waits by itself, nor does a fast reader.
+                    await lease.in_turn(0.0)
+        except SandboxerError as error:
+            await _send(send, self._problem(problems.document(error, request_id)), lease)
+        except Exception as error:
+            log.error("stream broke (%s)", request_id, exc_info=error)
+            problem = host_exhausted(error) or Broken(why=str(error))
+            await _send(send, self._problem(problems.document(problem, request_id)), lease)
+
+    def _problem(self, problem: Mapping[str, object]) -> StreamEvent:
+        """Returns the last event of a stream that failed."""
+        return ServerEvent("error", problem)
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(self.heartbeat_s)
+            await send({"type": "http.response.body", "body": self.heartbeat, "more_body": True})
+
+
+async def _send(send: Send, event: StreamEvent, lease: Lease) -> None:
+    """In one message: a heartbeat, or the word that all is over, must not come into the middle of it."""
+    body = await in_turns(event.pieces(), lease)
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    lease.shrink(len(body))
+
+
+class OutputEvents:
+    """Turns pieces of two streams into events, and knows the position of each stream."""
+
+    def __init__(self, encoding: str, *, stdout_at: int = 0, stderr_at: int = 0) -> None:
+        self._is_text = encoding == "utf-8"
+        self._sent = {Stream.STDOUT: stdout_at, Stream.STDERR: stderr_at}
+        self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in Stream}
+        self._held = dict.fromkeys(Stream, 0)
+
+    @property
+    def position(self) -> str:
+        """Returns what to give as `after` (or Last-Event-ID) to continue from here."""
+        return f"{self._sent[Stream.STDOUT]}.{self._sent[Stream.STDERR]}"
+
+    def piece(self, output: Output) -> ServerEvent | None:
+        """Returns an event, or None while there is only the beginning of a character."""
+        stream = output.stream
+        if not self._is_text:
+            self._sent[stream] += output.dropped + len(output.data)
+            return self._event(stream, base64.b64encode(output.data).decode(), output.dropped)
+        text = self._decoders[stream].decode(output.data)
+        held = len(self._decoders[stream].getstate()[0])
+        self._sent[stream] += output.dropped + len(output.data) + self._held[stream] - held
+        self._held[stream] = held
+        return self._event(stream, text, output.dropped) if text or output.dropped else None
+
+    def rest(self) -> list[ServerEvent]:
+        """Returns what an unfinished character leaves behind at the very end."""
+        events = []
+        for stream in Stream:
+            if text := self._decoders[stream].decode(b"", final=True):
+                self._sent[stream] += self._held[stream]
+                self._held[stream] = 0
+                events.append(self._event(stream, text, 0))
+        return events
+
+    def _event(self, stream: Stream, data: str, dropped: int) -> ServerEvent:
+        texts = Texts()
+        shown = ExecOutput.model_construct(data=texts.text(data), dropped=dropped, offset=self._sent[stream])
+        return ServerEvent(stream.value, shown, self.position, texts)

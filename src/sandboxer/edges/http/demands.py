@@ -1,20 +1,29 @@
-"""Checks that a route makes besides authentication: a second factor, the genesis gate, scopes that a body
-asks for.
+"""What a request must prove or pay before it is served: second proofs, the genesis gate, scopes, credit.
+
+Strangers on payable routes, and callers whose bucket is too empty, are answered 402, funding needed. A
+stranger's request is judged like anyone's before it is asked for money: a malformed one gets 422, one that
+costs nothing gets 401. `platform.payment_offers` adds the ways to pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 
-from sandboxer.accounts.authority import demand
+from sandboxer.accounts.authority import demand, is_local
+from sandboxer.accounts.records import Offer
+from sandboxer.edges.http.authentication import STRANGER
+from sandboxer.edges.http.problems import ANSWER_HEADERS
 from sandboxer.edges.http.requests import caller, platform_of
+from sandboxer.identity.authenticate import unsigned
 from sandboxer.identity.genesis.gate import GenesisProof
 from sandboxer.identity.genesis.gate import proof_from_headers as proof_of_genesis
-from sandboxer.identity.keys import is_public_key
+from sandboxer.identity.keys import Caller, is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
-from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, PaymentNeeded
+from sandboxer.sandboxes.use_cases.admission import Price
 from sandboxer.sandboxes.use_cases.locks import Lockable, is_guarded
 from sandboxer.wire.operations.declaration import BodyScope, Scope
 
@@ -24,10 +33,21 @@ def is_wallet(request: Request) -> bool:
     return not is_public_key(caller(request).public_key)
 
 
+def refuse_by_socket(who: Caller) -> None:
+    """Raises Forbidden for who is known by the socket alone: what is made so would outlive his membership."""
+    if is_local(who):
+        raise Forbidden(
+            why="this needs a key or a wallet, and who comes by the socket has neither",
+            reason="by_socket",
+            hint=f"Ask the operator for a key: sandboxer key create NAME --account {who.account}",
+        )
+
+
 async def confirm(
     request: Request, *, action: str, resource: str, factor: Factor | None = None, is_strict: bool = False
 ) -> None:
     """Raises SecondProofNeeded with a challenge, unless the request contains its answer."""
+    refuse_by_socket(caller(request))
     await platform_of(request).wallets.second_proofs.require(
         caller(request),
         action=action,
@@ -46,7 +66,7 @@ async def confirm_new_factor(
     unlock with the two.
     """
     platform, account = platform_of(request), caller(request).account
-    living = platform.sandboxes.dependencies.repository.living()
+    living = platform.sandboxes.repository.living()
     is_locked = any(one.account == account and is_guarded(one) for one in living)
     kept = platform.artifacts
     for repository in (kept.snapshots.repository, kept.images.repository, kept.volumes.repository):
@@ -72,6 +92,12 @@ async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> b
         return False
     await confirm(request, action=action, resource=thing.id, is_strict=True)
     return True
+
+
+async def confirm_locked_sandbox(request: Request, sandbox_id: str, *, action: str) -> bool:
+    """Works like `confirm_locked` for a sandbox; one that is ending anyway is not guarded by its lock."""
+    found = await platform_of(request).sandboxes.visible(sandbox_id, caller(request))
+    return is_guarded(found) and await confirm_locked(request, found, action=action)
 
 
 async def pass_gate(request: Request, profile_id: str | None) -> None:
@@ -109,3 +135,64 @@ async def holds_scope(request: Request, scope: Scope) -> bool:
         return True
     authority = await platform.authorities.of(who)
     return not authority.is_delegated or scope in authority.scopes
+
+
+SIGN_IN = {
+    "api_key": "Sign the request with an API key (HMAC-SHA256): docs/reference/auth.md.",
+    "session": "POST /v1/auth/challenge, sign its message with a wallet, POST /v1/auth/session.",
+    "sign_in_with_x": "GET /v1/auth/siwx, then send SIGN-IN-WITH-X with the request.",
+}
+
+
+PriceOf = Callable[[], Price]
+
+
+async def paying_caller(request: Request, price: PriceOf) -> Caller:
+    """Returns the caller. A stranger gets PaymentNeeded, after the request was found to make sense."""
+    if STRANGER not in request.scope:
+        return caller(request)
+    asked = price()
+    if not platform_of(request).settings.is_charged or asked.payable.sats == 0:
+        # Money would not help; the caller must authenticate.
+        raise unsigned()
+    offer = await _offer(request, asked)
+    raise PaymentNeeded(**{**_price_facts(asked), **offer.facts})
+
+
+@asynccontextmanager
+async def offering(request: Request, price: PriceOf) -> AsyncIterator[None]:
+    """Adds the ways to pay to the error of a known caller that is short of credit."""
+    try:
+        yield
+    except InsufficientCredit as error:
+        asked = price()
+        offer = await _offer(request, asked)
+        facts = {"pricing": "/v1/pricing", **offer.facts}
+        error.facts.update({name: value for name, value in facts.items() if name not in error.facts})
+        raise
+
+
+async def _offer(request: Request, asked: Price) -> Offer:
+    offer = await platform_of(request).payment_offers.offer(asked.payable)
+    request.scope[ANSWER_HEADERS] = dict(offer.headers)
+    return offer
+
+
+def _price_facts(asked: Price) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "why": f"{asked.payable.description[:1].lower()}{asked.payable.description[1:]} costs sats",
+        "pricing": "/v1/pricing",
+        "sign_in": SIGN_IN,
+        "sats": asked.payable.sats,
+        "least_sats": asked.payable.least_sats,
+    }
+    if asked.quote is not None:
+        facts["quote"] = {
+            "profile": asked.quote.profile,
+            "duration_s": int(asked.quote.duration.total_seconds()),
+            "sats": asked.quote.sats,
+            "running_msats": asked.quote.card.running,
+            "frozen_msats": asked.quote.card.frozen,
+            "stored_msats": asked.quote.card.stored,
+        }
+    return facts

@@ -18,7 +18,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandboxer.accounts.authority import demand_active
+from sandboxer.accounts.authority import demand_active, is_local
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.matcher import operation_of
 from sandboxer.identity.keys import Caller, is_public_key
@@ -59,7 +59,9 @@ def standing_of(
             key = await platform.keys.find(caller.public_key)
             if key is None or _is_replaced(key.caller.rotated_at, caller, since):
                 raise _ended()
-        else:
+            if caller.came_by_bearer and key.caller.bearer_hash != caller.bearer_hash:
+                raise _ended()
+        elif not is_local(caller):
             known = await platform.wallets.wallets.find(caller.public_key)
             if known is None or known.revoked_at is not None:
                 raise _ended()

@@ -21,20 +21,31 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnection import ClientGone
 from sandboxer.edges.http.matcher import operation_of
 from sandboxer.kernel.errors import Broken, host_exhausted
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.traces import CURRENT, FACTS, Attribute, RequestTrace, Span, SpanSink
 from sandboxer.wire.operations.declaration import Deprecation
 
 log = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{8,128}")
+_POLICY = b"content-security-policy"
+# The scope key of the policy of a page of our own.
+PAGE_POLICY = "sandboxer.page_policy"
 _HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (_POLICY, b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 )
+
+
+def _usual(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Returns the headers of every answer. A page of our own may have a policy of its own; what a program
+    inside answers cannot, because it would run here.
+    """
+    policy = scope.get(PAGE_POLICY)
+    return [(name, policy if policy and name == _POLICY else value) for name, value in _HEADERS]
 
 
 class Envelope:
@@ -61,7 +72,7 @@ class Envelope:
             nonlocal status
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *head, *_trace(tracked), *_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *head, *_trace(tracked), *_usual(scope)]
             elif message["type"] == "websocket.accept":
                 status = 101
                 message["headers"] = [*message.get("headers", ()), *head]

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Header
 from starlette.requests import Request
@@ -15,10 +15,12 @@ from starlette.responses import Response
 
 from sandboxer.edges.http.authentication import target_of
 from sandboxer.edges.http.requests import caller, platform_of
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, FateUnknown, InvalidRequest, SandboxerError
 from sandboxer.store import idempotency, kept_answers
 from sandboxer.store.idempotency import Dropped, Fresh, InFlight, Made, Replay, Spent
 
+T = TypeVar("T")
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "location", "payment-response", "x-payment-id")
 Bind = idempotency.Bind
@@ -68,6 +70,26 @@ async def once_many(request: Request, act: ActMany) -> Response:
         return await act(begun, None if bind is None else idempotency.numbered(bind))
 
     return await once_bound(request, act_on, recall=recall, is_many=True)
+
+
+async def make_once(
+    request: Request,
+    make: Callable[[Bind | None], Awaitable[T]],
+    recall: Callable[[str, Caller], Awaitable[T | None]],
+    show: Callable[[T], Response],
+    *,
+    content: str | None = None,
+) -> Response:
+    """Works like `once_bound` for a use case that makes one thing, and has a `recall` of its own."""
+
+    async def act(bind: Bind | None) -> Response:
+        return show(await make(bind))
+
+    async def look_up(id_: str) -> Response | None:
+        made = await recall(id_, caller(request))
+        return None if made is None else show(made)
+
+    return await once_bound(request, act, recall=look_up, content=content)
 
 
 async def once_bound(

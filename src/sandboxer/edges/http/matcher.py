@@ -1,18 +1,44 @@
 """Finds the operation that a request asks for. It is looked up once, at the outermost layer; nothing else
 looks at a path.
+
+Finds out which thing a request means by a name, or by the beginning of an id.
+
+Asked once for what the path names, before anything is written down or done, and once for what the query and
+the body name; behind that there are whole ids only. A whole id is not looked up here.
+
+A word means what its caller could list, and it never means two things: then all of them are listed, and
+nothing is done. What is not there and what belongs to somebody else is the same 404.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.snapshots import records as snapshots
+from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.backends.contract import KnowsImages
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Ambiguous, InvalidRequest, NotFound
+from sandboxer.kernel.values import brief_value_class
+from sandboxer.sandboxes import records as sandboxes
+from sandboxer.store.rows import Rows
 from sandboxer.wire.operations.declaration import AnyOperation
+from sandboxer.wire.words import Naming, names_in
+from sandboxer.wiring import Platform
+from sandboxer.work.jobs import records as jobs
+from sandboxer.work.services import records as services
+from sandboxer.work.sessions import records as sessions
 
 _MATCHED = "sandboxer.matched"
 
@@ -39,7 +65,7 @@ class Binding:
             yield self.websocket
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Matched:
     operation: AnyOperation
     # The values of the names in the path.
@@ -52,6 +78,12 @@ def matched(scope: Scope) -> Matched | None:
     """Returns the match, or None if nothing is served at this path with this method."""
     found: Matched | None = scope.get(_MATCHED)
     return found
+
+
+def rename(scope: Scope, names: Mapping[str, str]) -> None:
+    """Puts other values in the place of those that the path has."""
+    found = scope[_MATCHED]
+    scope[_MATCHED] = replace(found, names={**found.names, **names})
 
 
 def operation_of(scope: Scope) -> AnyOperation | None:
@@ -157,3 +189,86 @@ class Dispatch:
         if methods := self._matcher.methods(path):
             return HTTPException(405, headers={"allow": ", ".join(methods)})
         return HTTPException(404)
+
+
+T = TypeVar("T")
+_ROWS: Mapping[str, Rows[Any]] = {
+    "sandbox": sandboxes.rows,
+    "snapshot": snapshots.rows,
+    "image": images.rows,
+    "volume": volumes.rows,
+    "service": services.rows,
+    "session": sessions.rows,
+    "job": jobs.light,
+}
+# An ended job is its result.
+_OF_USE_WHEN_OVER = frozenset({"job"})
+_WHOLE = re.compile("[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}")
+# What could be looked up: other words are refused where requests are checked.
+_WORD = re.compile("[a-z]{3}_[0-9a-hjkmnp-tv-z]{1,26}|[A-Za-z0-9][A-Za-z0-9._ -]{0,62}")
+
+
+async def name_path(platform: Platform, scope: Scope, caller: Caller) -> None:
+    """Puts whole ids in the place of what the path names. Raises NotFound, Ambiguous."""
+    found = matched(scope)
+    if found is None or found.route is None:
+        return
+    parameters: Any = found.operation.parameters
+    for name, how in names_in(parameters):
+        word = found.names[name]
+        if isinstance(how, Naming) and _WHOLE.fullmatch(word) is None:
+            rename(scope, {name: await _meant(platform, how, word, caller, must_be=True)})
+
+
+async def name_fields(platform: Platform, said: T, caller: Caller, *, must_be: bool = False) -> T:
+    """Returns a query or a body with whole ids. Raises Ambiguous, and NotFound if what it names `must_be`
+    there. A body may be a repetition of what was done while it was there.
+    """
+    if not isinstance(said, BaseModel):
+        return said
+    changed: dict[str, Any] = {}
+    for name, how in names_in(type(said)):
+        given = getattr(said, name)
+        if not given:
+            continue
+        if isinstance(how, Naming):
+            is_whole = _WHOLE.fullmatch(given) is not None
+            named: Any = given if is_whole else await _meant(platform, how, given, caller, must_be)
+        else:
+            named = [await name_fields(platform, one, caller) for one in given]
+        if named != given:
+            changed[name] = named
+    return said.model_copy(update=changed) if changed else said
+
+
+async def _meant(platform: Platform, how: Naming, word: str, caller: Caller, must_be: bool) -> str:
+    rows = _ROWS[how.thing]
+    if _WORD.fullmatch(word) is None or ("_" in word and not word.startswith(rows.prefix)):
+        return word
+    if how.may_be_of_host and _is_of_host(platform, word):
+        return word
+    found = await platform.store.read(
+        lambda conn: rows.meant(
+            conn,
+            word,
+            account=caller.account,
+            sees_all=caller.is_owner,
+            ended_too=how.thing in _OF_USE_WHEN_OVER,
+        )
+    )
+    if len(found) > 1:
+        fits = [{"id": id_, "name": name} for id_, name in found]
+        listed = ", ".join(f"{id_} ({name})" if name else id_ for id_, name in found)
+        raise Ambiguous(what=how.thing, word=word, fits=fits, listed=listed)
+    if not found and must_be:
+        raise NotFound(what=how.thing, id=word)
+    return found[0][0] if found else word
+
+
+def _is_of_host(platform: Platform, word: str) -> bool:
+    for backend in platform.backends.values():
+        if isinstance(backend, KnowsImages):
+            with suppress(InvalidRequest):
+                backend.check_image(word)
+                return True
+    return False

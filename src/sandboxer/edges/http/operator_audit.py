@@ -18,8 +18,8 @@ from sandboxer.edges.http.matcher import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.wire.operations.access import RELAY_PORT
 from sandboxer.wire.operations.declaration import OperatorAudit
-from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
 # Paths and queries are the caller's own words; the beginning of long ones is enough.
@@ -118,6 +118,6 @@ async def _find(platform: Platform, thing: str, id_: str, caller: Caller) -> _Ow
             case "volume":
                 return await platform.artifacts.volumes.get(id_, caller)
             case _:
-                return await platform.sandboxes.dependencies.repository.find(id_)
+                return await platform.sandboxes.repository.find(id_)
     except NotFound:
         return None

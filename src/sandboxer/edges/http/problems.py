@@ -1,25 +1,35 @@
 """Turns errors into RFC 9457 problems. Only this module knows which error has which status code.
 
 `responses_of` lists everything that an operation may answer with, for the OpenAPI document.
+
+Says in plain words what is wrong with a request's JSON: where it breaks off, or which field is wrong, what
+is allowed there, and an example.
+
+What the caller sent is never repeated, because it may be a secret.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
+from sandboxer.edges.http.matcher import operation_of
 from sandboxer.kernel import errors
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError, TooLarge, Unauthenticated
+from sandboxer.wire.next_steps import LISTS
 from sandboxer.wire.operations.declaration import (
     Access,
     Answer,
@@ -28,17 +38,172 @@ from sandboxer.wire.operations.declaration import (
     AnyOperation,
     Bytes,
     Events,
+    Json,
     Nothing,
     Upgrade,
 )
-from sandboxer.wire.words import PROBLEM_TYPE_PREFIX, Problem
+from sandboxer.wire.words import PROBLEM_TYPE_PREFIX, Problem, names_in
+
+MAX_FIELD_ERRORS = 20
+_HOW = "Send one JSON object in UTF-8, with names and texts in double quotes."
+# What a reader of JSON says, and what that means.
+_SYNTAX: Mapping[str, str] = {
+    "Expecting property name enclosed in double quotes": "a name in double quotes is missing here",
+    "Illegal trailing comma before end of object": "there is a comma too much here",
+    "Illegal trailing comma before end of array": "there is a comma too much here",
+    "Expecting value": "a value is missing here",
+    "Expecting ',' delimiter": "a comma is missing here",
+    "Expecting ':' delimiter": "a colon is missing here",
+    "Unterminated string starting at": "the text that begins here has no end",
+    "Extra data": "the JSON has ended before this",
+    "Invalid control character at": "a control character is here; write a new line as \\n",
+    "Invalid \\escape": "there is no such escape",
+    "Invalid \\uXXXX escape": "four hex digits are missing after \\u",
+}
+# What the library calls a value, and what we do.
+_PLAIN = (
+    (re.compile(r"^(Input|String|Value|Bytes|Data|List|Dictionary|Set) should "), "it should "),
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"a valid (string|dictionary|integer|number|list|boolean)"), r"a \1"),
+    (re.compile(r"\ba string\b"), "text"),
+    (re.compile(r"a dictionary.*"), "an object"),
+    (re.compile(r"a integer.*"), "a whole number"),
+    (re.compile(r"a boolean.*"), "true or false"),
+    (re.compile(r", unable to parse.*"), ""),
+    (re.compile(r" after validation, not .*"), ""),
+    (re.compile(r"greater than or equal to"), "at least"),
+    (re.compile(r"less than or equal to"), "at most"),
+    (re.compile(r"greater than"), "more than"),
+)
+
+
+def unreadable(cause: BaseException) -> InvalidRequest:
+    """Returns the error of a body that is not text at all."""
+    why = "it is nested too deeply" if isinstance(cause, RecursionError) else "it is not JSON"
+    if isinstance(cause, UnicodeDecodeError):
+        line, column = _place(cause.object[: cause.start].decode("utf-8", "replace"), cause.start)
+        return _at(line, column, f"byte {cause.start + 1} is no UTF-8")
+    return InvalidRequest(field="body", why=why, hint=_HOW)
+
+
+def invalid(
+    found: Sequence[Mapping[str, Any]], operation: AnyOperation | None, body: object = None
+) -> InvalidRequest:
+    """Returns what a validation found, the first mistake first."""
+    if found and found[0].get("type") == "json_invalid":
+        return _broken_json(found[0], body)
+    listed = [_mistake(one, operation) for one in found[:MAX_FIELD_ERRORS]]
+    first = listed[0] if listed else {"field": "body", "why": "it is not what this operation takes"}
+    return InvalidRequest(**first, errors=listed)
+
+
+def _broken_json(found: Mapping[str, Any], body: object) -> InvalidRequest:
+    said = str((found.get("ctx") or {}).get("error", ""))
+    why = _SYNTAX.get(said, "this is no JSON")
+    where = found.get("loc", ())[-1:]
+    if not isinstance(body, str) or not where or not isinstance(where[0], int):
+        return InvalidRequest(field="body", why=f"it is not JSON: {why}", hint=_HOW)
+    return _at(*_place(body, where[0]), why)
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    before = text[:at]
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def _at(line: int, column: int, why: str) -> InvalidRequest:
+    mistake = {"field": "body", "why": f"line {line}, column {column}: {why}"}
+    return InvalidRequest(**mistake, line=line, column=column, errors=[mistake], hint=_HOW)
+
+
+def _mistake(found: Mapping[str, Any], operation: AnyOperation | None) -> dict[str, Any]:
+    parts = [str(part) for part in found.get("loc") or ("body",) if not str(part).startswith("function-")]
+    field = ".".join(parts[1:] or parts).encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:200]
+    schema = _schema_at(parts, operation)
+    examples = schema.get("examples") or []
+    why = _why(found, schema, parts, operation)
+    if examples and isinstance(examples[0], str | int | float):
+        return {"field": field, "why": f"{why}, as in {examples[0]}", "example": examples[0]}
+    return {"field": field, "why": why}
+
+
+def _why(
+    found: Mapping[str, Any], schema: Mapping[str, Any], parts: Sequence[str], operation: AnyOperation | None
+) -> str:
+    match found.get("type"):
+        case "missing":
+            return "it is missing"
+        case "extra_forbidden":
+            known = list(_schema_at(parts[:-1], operation).get("properties", {}))
+            close = difflib.get_close_matches(parts[-1], known, n=1)
+            listed = ", ".join(known[:40])
+            hint = (
+                f"did you mean {close[0]}?" if close else f"known are {listed}" if known else "leave it out"
+            )
+            return f"there is no such field; {hint}"
+        case "string_pattern_mismatch":
+            return _form(schema, str((found.get("ctx") or {}).get("pattern", "")))
+        case "literal_error" | "enum":
+            return f"it should be {(found.get('ctx') or {}).get('expected')}"
+    text = str(found.get("msg", "it is not what is taken here"))
+    for pattern, plain in _PLAIN:
+        text = pattern.sub(plain, text)
+    return text[:1].lower() + text[1:]
+
+
+def _form(schema: Mapping[str, Any], pattern: str) -> str:
+    """Describes a pattern: whoever gave half an id is shown the form of a whole one."""
+    if begins := re.match(r"\^(?P<kind>[a-z-]+(?:_|-|\\\.))\[", pattern):
+        letters = " and 26 letters and digits" if pattern.endswith("]{26}$") else "…"
+        return f"it should be {begins['kind'].replace(chr(92), '')}{letters}"
+    described = str(schema.get("description", "")).partition(". ")[0].rstrip(".")
+    return (
+        f"it does not have the right form ({described})" if described else "it does not have the right form"
+    )
+
+
+def _schema_at(parts: Sequence[str], operation: AnyOperation | None) -> Mapping[str, Any]:
+    """Returns what the operation declares of a field, as JSON Schema says it; empty if that is nothing."""
+    if operation is None or not parts:
+        return {}
+    models: dict[str, type[BaseModel]] = {"path": operation.parameters, "query": operation.query}
+    if isinstance(operation.body, Json):
+        models["body"] = operation.body.model
+    if parts[0] not in models:
+        return {}
+    whole = _schema(models[parts[0]])
+    found: Mapping[str, Any] = whole
+    for part in parts[1:]:
+        inner = {**found.get("properties", {})}.get(part) or found.get("items") or {}
+        found = _merged(inner, whole)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
+    return model.model_json_schema()
+
+
+def _merged(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a field together with what it refers to: `X | None` is said as X or nothing."""
+    merged: dict[str, Any] = {}
+    for one in _alternatives(schema, whole):
+        for name, value in one.items():
+            merged.setdefault(name, value)
+    return merged
+
+
+def _alternatives(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield schema
+    for one in schema.get("anyOf", ()):
+        yield from _alternatives(one, whole)
+    if isinstance(where := schema.get("$ref"), str):
+        yield from _alternatives(whole.get("$defs", {}).get(where.rpartition("/")[2], {}), whole)
+
 
 log = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = "1"
-MAX_FIELD_ERRORS = 20
-# Finds what a name begins with in patterns such as `^sbx_[0-9a-z]{26}$`.
-NAMED_KIND = re.compile(r"\^(?P<kind>[a-z-]+(?:_|-|\\\.))\[")
 MAX_FACT_CHARACTERS = 4000
 REQUEST_ID = "sandboxer.request_id"
 # The scope key of headers that a refusal of this request carries.
@@ -89,7 +254,7 @@ _MEANINGS: Mapping[int, str] = {
     404: "There is no such thing, or it is not yours to see.",
     405: "This path does not know this method.",
     408: "The body came too slowly.",
-    409: "The present state does not allow this.",
+    409: "The present state does not allow this, or a word of the request fits several things.",
     413: "The body is too large.",
     416: "The range lies outside the file.",
     422: "A field is wrong, or names something that is not available here.",
@@ -130,12 +295,14 @@ def document(error: SandboxerError, request_id: str) -> dict[str, object]:
     status = status_of(error)
     facts = dict(error.facts)
     hint = facts.pop("hint", None)
+    if hint is None and isinstance(error, errors.NotFound) and (where := LISTS.get(str(facts.get("what")))):
+        hint = f"See what there is: {where}."
     if isinstance(error, Broken):
         # Internal errors are logged and never shown to the caller.
         facts, detail = {}, "Something broke on our side."
     else:
         detail = str(error)
-    base = _members(status, error.code, detail, str(hint or error.next_step), request_id)
+    base = _members(status, error.code, detail, str(hint or error.what_next()), request_id)
     extra = {name: _plain(value) for name, value in facts.items() if name not in base and value is not None}
     return {**base, **extra}
 
@@ -183,47 +350,40 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         # The framework wraps the error that reading the body raised.
         return await on_sandboxer_error(request, error.__cause__)
     if error.status_code == 400 and error.__cause__ is not None:
-        return response(
-            InvalidRequest(field="body", why="it is not JSON in UTF-8"), request_id_of(request.scope)
-        )
+        return response(unreadable(error.__cause__), request_id_of(request.scope))
     detail = error.detail if isinstance(error.detail, str) else "The request was refused."
     return framework_response(error.status_code, detail, request_id_of(request.scope), error.headers)
 
 
 async def on_invalid_upgrade(websocket: WebSocket, error: Exception) -> None:
     assert isinstance(error, WebSocketRequestValidationError)
-    await websocket.send_denial_response(response(invalid(error.errors()), request_id_of(websocket.scope)))
+    await websocket.send_denial_response(
+        response(invalid(error.errors(), None), request_id_of(websocket.scope))
+    )
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response(invalid(error.errors()), request_id_of(request.scope))
-
-
-def invalid(found: Sequence[Mapping[str, object]]) -> InvalidRequest:
-    """Returns validation errors in our words. What the caller sent is never echoed, because it may be a
-    secret.
-    """
-    listed = [{"field": _field(e.get("loc")), "why": _why(e)} for e in found[:MAX_FIELD_ERRORS]]
-    first = listed[0] if listed else {"field": "body", "why": "invalid"}
-    return InvalidRequest(**first, errors=listed)
-
-
-def _why(found: Mapping[str, object]) -> str:
-    """Describes a pattern: a person who gave half an id is shown the form of a whole one, not a regular
-    expression.
-    """
-    context = found.get("ctx")
-    pattern = str(context.get("pattern", "")) if isinstance(context, Mapping) else ""
-    begins = NAMED_KIND.match(pattern)
-    if begins is None:
-        return str(found.get("msg", "invalid"))
-    letters = " and 26 letters and digits" if pattern.endswith("]{26}$") else "…"
-    return f"it should be {begins['kind'].replace(chr(92), '')}{letters}"
+    operation = operation_of(request.scope)
+    return response(invalid(error.errors(), operation, error.body), request_id_of(request.scope))
 
 
 def request_id_of(scope: Scope) -> str:
     return str(scope.get(REQUEST_ID, "req_unknown"))
+
+
+class TooSlow(Exception):
+    """The body did not arrive in time."""
+
+
+def too_slow(scope: Scope) -> Response:
+    """Returns the refusal of a body that came too slowly. The rest of it is not needed any more."""
+    headers = {"connection": "close"}
+    return framework_response(408, "The body came too slowly.", request_id_of(scope), headers)
+
+
+async def on_too_slow(request: Request, error: Exception) -> Response:
+    return too_slow(request.scope)
 
 
 def too_large(limit: int) -> TooLarge:
@@ -249,12 +409,6 @@ def _render(members: Mapping[str, object], headers: Mapping[str, str]) -> Respon
     return Response(json.dumps(members).encode(), status, headers, media_type=PROBLEM_JSON)
 
 
-def _field(location: object) -> str:
-    parts = location if isinstance(location, tuple | list) else ("body",)
-    words = [str(part) for part in parts if not str(part).startswith("function-")]
-    return _printable(".".join(words[1:] or words))
-
-
 def _plain(value: object) -> object:
     if isinstance(value, bool | int | float):
         return value
@@ -272,7 +426,11 @@ def _printable(text: str) -> str:
 
 def responses_of(operation: AnyOperation) -> Responses:
     """Returns everything that an operation may answer with besides its model."""
-    refused = _responses(*_BY_ACCESS.get(operation.access, _SIGNED), *operation.failures)
+    said: list[Any] = [operation.parameters, operation.query]
+    said += [operation.body.model] if isinstance(operation.body, Json) else []
+    # What a request names may not be there, or be several things.
+    naming = (404, 409) if any(map(names_in, said)) else ()
+    refused = _responses(*_BY_ACCESS.get(operation.access, _SIGNED), *operation.failures, *naming)
     return {**refused, **_successes(operation.answer)}
 
 
@@ -286,7 +444,8 @@ def _successes(answer: Answer[Any]) -> Responses:
             return {200: stream(answer.words)}
         case Bytes(is_text=True):
             kind = "object" if answer.media_type == "application/json" else "string"
-            content = {answer.media_type: {"schema": {"type": kind}}}
+            types = [one for one in (answer.media_type, answer.other_media_type) if one is not None]
+            content = {one: {"schema": {"type": kind}} for one in types}
             return {200: {"description": answer.words, "content": content}}
         case Bytes(part_words=str(part)):
             return {200: octets(answer.words, answer.media_type), 206: octets(part, answer.media_type)}

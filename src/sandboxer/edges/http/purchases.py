@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.offers import Payable
+from sandboxer.accounts.records import Payable
 from sandboxer.edges.http import answers
-from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.answers import from_record, json_response
 from sandboxer.edges.http.authentication import CALLER, STRANGER, target_of
 from sandboxer.edges.http.demands import demand_scope, gate_proof
 from sandboxer.edges.http.idempotency import Act, Bind, Recall, once_bound
@@ -33,7 +33,7 @@ from sandboxer.kernel.errors import (
     SandboxerError,
     Unauthenticated,
 )
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
 from sandboxer.payments.goods import key_for_payer
 from sandboxer.payments.lifecycle import IN_FLIGHT, State
 from sandboxer.payments.records import Payment, Purpose
@@ -44,12 +44,10 @@ from sandboxer.payments.x402.offers import as_offer
 from sandboxer.payments.x402.presented import Presented, Wanted, payer_wallet
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.use_cases.purchase import price_of_extend
-from sandboxer.wire import keys as wire_keys
+from sandboxer.sandboxes.use_cases.admission import price_of_extend
 from sandboxer.wire import payments as wire
 from sandboxer.wire.keys import NewKey
 from sandboxer.wire.operations.declaration import Scope
-from sandboxer.wire.payments import PaidSandbox
 
 if TYPE_CHECKING:
     from x402 import schemas
@@ -66,7 +64,7 @@ def x402_of(request: Request) -> X402:
     """Returns the checkout. Raises NotAvailable if the operator accepts no such payments."""
     x402 = platform_of(request).payments.x402
     if x402 is None:
-        raise NotAvailable(what="Payment by x402", why="the operator has set up none")
+        raise NotAvailable(what="Payment by x402", why="the operator has not set it up")
     return x402
 
 
@@ -123,6 +121,14 @@ async def taken(request: Request, presented: Presented, wanted: Wanted) -> Async
         yield hand
 
 
+async def settled(request: Request, hand: Taken) -> Payment:
+    """Returns the payment, settled now if it is new. Raises what refused it."""
+    payment = await x402_of(request).checkout.settle(hand.payment) if hand.is_new else hand.payment
+    if not is_delivered(payment):
+        raise refusal_of(payment)
+    return payment
+
+
 def payer_of(payment: Payment) -> Caller:
     """Returns the caller for whoever paid: the account of the wallet."""
     return Caller(public_key=payment.wallet, account=payment.account)
@@ -135,8 +141,7 @@ async def purchase(
     x402 = x402_of(request)
 
     async def go_on(bind: Any) -> Response:
-        work: Callable[[], Coroutine[Any, Any, Response]] = lambda: _awaited(act(bind))  # noqa: E731
-        return await x402.purchase_tasks.finish(work(), name=f"purchase {request.url.path}")
+        return await x402.purchase_tasks.finish(_awaited(act(bind)), name=f"purchase {request.url.path}")
 
     if not is_stranger(request):
         return await once_bound(request, go_on, recall=recall, redact=without_secrets)
@@ -169,7 +174,7 @@ def without_secrets(body: bytes) -> bytes:
     return json.dumps({**document, **{name: None for name in _SECRET_FIELDS if name in document}}).encode()
 
 
-async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> wire_keys.NewKey | None:
+async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> NewKey | None:
     """Makes a key for a wallet that paid and has none, in the answer to the very request that brought the
     payment.
 
@@ -183,31 +188,16 @@ async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> wire
     made = await platform.store.write(lambda conn: key_for_payer(conn, x402.keys, payment, now=now))
     if made is None:
         return None
-    return wire_keys.NewKey(
-        public_key=made.public_key,
-        secret_key=made.secret_key,
-        name=made.name,
-        account=made.account,
-        accepts_v1=made.accepts_v1,
-    )
+    return from_record(NewKey, made)
 
 
 def shown(payment: Payment) -> wire.Payment:
-    return wire.Payment.model_construct(
-        id=payment.id,
-        state=payment.state.value,
-        reason=payment.reason,
-        purpose=payment.purpose.value,
-        network=payment.network,
-        scheme=payment.scheme,
-        asset=payment.asset,
+    return from_record(
+        wire.Payment,
+        payment,
         amount=str(payment.amount),
-        sats=payment.sats,
-        payer=payment.payer,
         transaction=payment.txid,
         sandbox_id=payment.details.get("sandbox_id"),
-        created_at=payment.created_at,
-        updated_at=payment.updated_at,
     )
 
 
@@ -324,10 +314,7 @@ async def extend(request: Request, sandbox_id: str, presented: Presented) -> Pay
     async def pay() -> Payment:
         minimum = x402.settings.minimum_sats
         async with asking(request, payable, minimum), taken(request, presented, order) as hand:
-            payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
-            if not is_delivered(payment):
-                raise refusal_of(payment)
-            return payment
+            return await settled(request, hand)
 
     return await x402.purchase_tasks.finish(pay(), name=f"extend {sandbox_id}")
 
@@ -343,8 +330,7 @@ async def _account_of_wallet(request: Request, presented: Presented) -> str:
 
 def _answer(made: records.Sandbox, payment: Payment, key: NewKey | None) -> Response:
     seen = answers.sandbox(made)
-    body = PaidSandbox.model_construct(**dict(seen), payment=shown(payment), key=key)
-    answer = json_response(body, 201)
-    answer.headers["location"] = f"/v1/sandboxes/{made.id}"
+    body = wire.PaidSandbox.model_construct(**dict(seen), payment=shown(payment), key=key)
+    answer = json_response(body, 201, location=f"/v1/sandboxes/{made.id}")
     answer.headers.update(settled_headers(payment))
     return answer

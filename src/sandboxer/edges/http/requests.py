@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
+from pydantic import BaseModel
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
@@ -19,11 +20,14 @@ from sandboxer.edges.http.authentication import LEASE, caller_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.images import SpawnImage
 from sandboxer.wire.snapshots import CloneSnapshot
 from sandboxer.wiring import Platform
+
+V = TypeVar("V")
 
 
 def platform_of(connection: HTTPConnection) -> Platform:
@@ -89,7 +93,7 @@ def moment(text: str | None, *, field: str) -> datetime | None:
 _FORM = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Span:
     offset: int
     length: int
@@ -132,18 +136,17 @@ def wanted_resources(wanted: wire.WantedResources | None) -> WantedResources:
     return WantedResources() if wanted is None else WantedResources(**wanted.model_dump())
 
 
-def copy_request(body: SpawnImage | CloneSnapshot) -> CreateRequest:
-    """Returns the request for sandboxes that begin as a copy of a snapshot or an image."""
-    return CreateRequest(
-        profile=body.profile,
-        name=body.name,
-        trust=body.trust,
-        ttl=body.ttl,
-        idle_timeout=body.idle_timeout,
-        resources=wanted_resources(body.resources),
-        env=body.env,
-        labels=body.labels,
-    )
+def from_body(kind: Callable[..., V], body: BaseModel, /, **others: Any) -> V:
+    """Returns the request of a use case, a frozen value, with what the body has under the same names, and
+    with `others`: what it has under other names or in another form.
+    """
+    names = kind.__dataclass_fields__.keys() & type(body).model_fields.keys()  # type: ignore[attr-defined]
+    return kind(**{name: getattr(body, name) for name in names} | others)
+
+
+def copy_request(body: wire.CreateSandbox | SpawnImage | CloneSnapshot) -> CreateRequest:
+    """Returns the request for a sandbox, without its volumes."""
+    return from_body(CreateRequest, body, resources=wanted_resources(body.resources), volumes=())
 
 
 def wanted_volumes(wanted: Sequence[wire.WantedVolume]) -> tuple[WantedVolume, ...]:

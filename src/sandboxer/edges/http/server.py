@@ -22,15 +22,15 @@ import uvloop
 from fastapi import FastAPI
 
 from sandboxer.access.connections import Slot
-from sandboxer.edges.front.acceptor import Acceptor
-from sandboxer.edges.front.http import StrictHttp
-from sandboxer.edges.front.websocket import BoundedWebSocket
+from sandboxer.edges.front.acceptor import Acceptor, listen_for_users
+from sandboxer.edges.front.http import BoundedWebSocket, StrictHttp
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.caddy import EdgePlan, running_edge
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
+from sandboxer.edges.proxy.host_door import listen_for_hosts, open_proxy
 from sandboxer.edges.proxy.path_door import PathDoor, api_protocol
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.fairness import come_first
+from sandboxer.kernel.values import value_class
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 
@@ -41,7 +41,20 @@ GRACE_S = 3
 MAX_WEBSOCKET_MESSAGE = 1024 * 1024
 KEEP_ALIVE_S = 75
 
-OnReady = Callable[[str], None]
+
+@value_class
+class Listeners:
+    """Where an open platform is reached."""
+
+    api: str
+    # `address:port` each; None: not served.
+    ports: str | None = None
+    ssh: str | None = None
+    # The file.
+    socket: str | None = None
+
+
+OnReady = Callable[[Listeners], None]
 
 
 def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
@@ -54,7 +67,7 @@ def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 
 
 async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
-    """Serves until SIGINT or SIGTERM. `on_ready` gets the URL once requests are answered."""
+    """Serves until SIGINT or SIGTERM. `on_ready` is told where, once requests are answered."""
     listening = listen(settings.host, settings.port)
     with contextlib.closing(listening):
         port = listening.getsockname()[1]
@@ -62,11 +75,19 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
             platform = await opened.enter_async_context(
                 open_platform(settings.model_copy(update={"port": port}))
             )
-            ports = await open_ports(platform, opened)
-            await open_ssh(platform, opened)
+            at_ports, protocol = await open_ports(platform, opened)
+            sockets = [listening]
+            if settings.socket_group is not None:
+                local = listen_for_users(settings.socket_path, settings.socket_group)
+                sockets.append(opened.enter_context(local))
+            listeners = Listeners(
+                api=url_of(settings.host, port),
+                ports=at_ports,
+                ssh=await open_ssh(platform, opened),
+                socket=None if settings.socket_group is None else str(settings.socket_path),
+            )
             app = create_app(platform)
-            url = url_of(settings.host, port)
-            server = Server(config(app, settings, ports=ports), lambda: on_ready and on_ready(url))
+            server = Server(config(app, settings, ports=protocol), lambda: on_ready and on_ready(listeners))
 
             def stop() -> None:
                 app.state.readiness = "stopping"
@@ -74,28 +95,29 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 platform.store.hurry()
 
             with _stopped_by_signals(stop), _stopped_when_superseded(platform, stop):
-                await server.serve(sockets=[listening])
+                await server.serve(sockets=sockets)
 
 
-async def open_ports(platform: Platform, opened: AsyncExitStack) -> type[asyncio.Protocol]:
-    """Serves ports of sandboxes: by name on a listener of their own, and by path on the API's, through the
-    returned protocol.
+async def open_ports(platform: Platform, opened: AsyncExitStack) -> tuple[str | None, type[asyncio.Protocol]]:
+    """Serves ports of sandboxes: by name on a listener of their own, and by path on the API's. Returns the
+    address of the first, and the protocol that does the second.
     """
-    proxy = await opened.enter_async_context(open_proxy(platform))
+    at, proxy = None, await opened.enter_async_context(open_proxy(platform))
     address = platform.settings.proxy_address
     if address is not None:
         listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
         await opened.enter_async_context(listen_for_hosts(platform, proxy, listening))
+        at = _shown(listening)
         if platform.settings.https:
             await opened.enter_async_context(_edge(platform.settings, listening))
-    return api_protocol(proxy, PathDoor(platform, proxy.visitor_limits))
+    return at, api_protocol(proxy, PathDoor(platform, proxy.visitor_limits))
 
 
-async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:
-    """Opens the SSH gateway, if the settings say where."""
+async def open_ssh(platform: Platform, opened: AsyncExitStack) -> str | None:
+    """Opens the SSH gateway, if the settings say where. Returns its address."""
     address = platform.settings.ssh_address
     if address is None:
-        return
+        return None
     try:
         gateway = importlib.import_module("sandboxer.edges.ssh.gateway")
     except ModuleNotFoundError as error:
@@ -103,12 +125,14 @@ async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:
         raise NotAvailable(what="ssh_listen", why=why) from error
     listening = opened.enter_context(contextlib.closing(listen(*address)))
     await opened.enter_async_context(gateway.open_gateway(platform, listening))
+    return _shown(listening)
 
 
 def _edge(settings: Settings, ports: socket.socket) -> AbstractAsyncContextManager[None]:
     """Runs Caddy in front of both listeners, on this machine."""
     plan = EdgePlan(
         site=urlsplit(settings.public_url or "").hostname or "localhost",
+        domain=settings.proxy_domain,
         api=f"127.0.0.1:{settings.port}",
         ports=f"127.0.0.1:{ports.getsockname()[1]}",
         https_port=settings.proxy_https_port or 443,
@@ -176,6 +200,11 @@ def listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def _shown(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def url_of(host: str, port: int) -> str:

@@ -9,26 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import value_class
 from sandboxer.work.services.domains import WELL_KNOWN
 
 ASK = "/v1/edge/ask"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class EdgePlan:
     """What stands behind the edge, and under which names."""
 
     # The name of the API; None if only ports are served.
     site: str | None
+    # Of ports and services; clients of E2B find the API and the daemons of sandboxes below it too.
+    domain: str
     api: str
     ports: str
     https_port: int = 443
@@ -96,6 +99,14 @@ def _ports(plan: EdgePlan) -> str:
     return f"""# Ports of sandboxes, services, and domains of customers: whatever name is ours.
 https://:{plan.https_port} {{
 	{tls}
+
+	# Clients of E2B call the API and the daemon of each sandbox by name (docs/guides/e2b.md).
+	@e2b header_regexp Host ^(api|(49983|49999)-sbx-[0-9a-z]+)\\.{re.escape(plan.domain)}(:[0-9]+)?$
+	reverse_proxy @e2b {plan.api} {{
+		flush_interval -1
+		lb_try_duration 5s
+		lb_try_interval 100ms
+	}}
 
 	reverse_proxy {plan.ports} {{
 		flush_interval -1

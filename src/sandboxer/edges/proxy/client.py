@@ -128,7 +128,7 @@ class ClientConnection(asyncio.Protocol):
         end = buffer.find(b"\r\n\r\n")
         if end < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
-                self._say(answers.bad_request("its head is too long", 431))
+                self._refuse(answers.bad_request("its head is too long", 431))
             elif buffer and self.deadline > self._loop.time() + self._proxy.front.patience.head_s:
                 self.deadline = self._loop.time() + self._proxy.front.patience.head_s
             return
@@ -138,7 +138,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             head = read_request(buffer[: end + 4])
         except BadHead as error:
-            self._say(answers.bad_request(error.why, error.status))
+            self._refuse(answers.bad_request(error.why, error.status))
             return
         self._buffer = buffer[end + 4 :]
         self._slot.serves()
@@ -308,6 +308,10 @@ class ClientConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         if self._exchange is None and not self._is_leaving:
             self._next()
+
+    def _refuse(self, answer: bytes) -> None:
+        self._slot.refused()
+        self._say(answer)
 
     def _say(self, answer: bytes) -> None:
         """Sends an answer of our own and ends the connection."""

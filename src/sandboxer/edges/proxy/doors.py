@@ -17,15 +17,15 @@ from ipaddress import ip_address
 from typing import Protocol
 
 from sandboxer.access.http1.heads import RequestHead
-from sandboxer.access.ports.passages import Again, Passage
-from sandboxer.access.ports.targets import Target
+from sandboxer.access.ports.targets import Again, Passage, Target
 from sandboxer.accounts.authority import AuthorityRepository, demand_active
 from sandboxer.accounts.limits import Limiter, LimitPolicy, Network, Quota, Sender, client_address, quotas
-from sandboxer.edges.proxy.origins import Origin
+from sandboxer.edges.proxy.answers import Origin
 from sandboxer.identity.authenticate import BodyCheck
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.operations.declaration import RateClass
 
 _SCHEMES = frozenset({b"http", b"https"})
@@ -38,7 +38,7 @@ _PREFLIGHT = b"access-control-request-method:"
 Owners = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Peer:
     address: str
     is_trusted: bool
@@ -69,7 +69,7 @@ class Peer:
 Standing = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Way:
     """Where a request is passed on to."""
 

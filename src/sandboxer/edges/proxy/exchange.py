@@ -13,8 +13,8 @@ from typing import Protocol
 from sandboxer.access.http1.framing import LAST_CHUNK, BadChunk, Chunks, chunk
 from sandboxer.access.http1.heads import MAX_HEAD, AnswerHead, BadHead, RequestHead, read_answer
 from sandboxer.edges.proxy import answers
+from sandboxer.edges.proxy.answers import fit
 from sandboxer.edges.proxy.doors import Admission
-from sandboxer.edges.proxy.origins import fit
 from sandboxer.edges.proxy.upstream import Upstream
 from sandboxer.kernel.errors import SandboxerError
 

@@ -3,28 +3,53 @@
 A private port opens to a preview's token (in the address once, or in a header) or to the cookie that the
 token was exchanged for. Decisions are cached for a moment, until any preview changes. A program's own headers
 reach it unchanged; whatever would identify a caller to the platform does not.
+
+The listener that serves these names is opened here on an open platform, and closed with all its
+connections.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from urllib.parse import unquote
 
+from sandboxer.access.connections import Front, Patience
 from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
-from sandboxer.access.ports.passages import Again
-from sandboxer.access.ports.ports import Ports, closed, is_ours, read_host, widened, without_port
-from sandboxer.access.ports.previews import COOKIE, QUERY, Preview
-from sandboxer.access.ports.targets import Target
+from sandboxer.access.ports.ports import (
+    COOKIE,
+    QUERY,
+    Ports,
+    Preview,
+    Where,
+    closed,
+    is_ours,
+    read_host,
+    widened,
+    without_port,
+)
+from sandboxer.access.ports.targets import Again, Target
+from sandboxer.edges.front.acceptor import Acceptor
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, VisitorLimits, Way
-from sandboxer.edges.proxy.origins import Origin
+from sandboxer.edges.proxy.answers import Origin
+from sandboxer.edges.proxy.client import ClientConnection, Proxy
+from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, VisitorLimits, Way, owners
+from sandboxer.edges.proxy.upstream import Pool
+from sandboxer.identity.keys import holds_token
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, Unauthenticated
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import brief_value_class
+from sandboxer.wiring import Platform
 from sandboxer.work.services.domains import WELL_KNOWN
 
+log = logging.getLogger(__name__)
+SWEEP_S = 1.0
 REMEMBERED_S = 1.0
 _MOST = 4096
 _COOKIE = COOKIE.encode() + b"="
@@ -36,7 +61,7 @@ _SESSION, _KEY = HEADER.encode(), b"sbx-pk-"
 _OF_SESSIONS = frozenset({b"authorization", b"sign-in-with-x"})
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class _Known:
     way: Way
     until: float
@@ -190,14 +215,14 @@ def _cookie_of(scheme: bytes) -> bytes:
 
 
 def _hide_credentials(head: RequestHead) -> None:
-    """Removes a signature or session token that was sent to the wrong host: the program inside could replay
-    it.
+    """Removes a signature, session token or bearer token that was sent to the wrong host: the program inside
+    could replay it.
     """
-    headers = {line[: line.find(b":")].lower(): line for line in head.lines}
-    given = headers.get(b"authorization", b"")
+    lines = [(line[: line.find(b":")].lower(), line) for line in head.lines]
+    given = b"".join(line for name, line in lines if name == b"authorization")
     if _KEY in given:
         hidden = CREDENTIALS
-    elif _SESSION in given or b"sign-in-with-x" in headers:
+    elif _SESSION in given or holds_token(given) or any(name == b"sign-in-with-x" for name, _ in lines):
         hidden = _OF_SESSIONS
     else:
         return
@@ -237,3 +262,70 @@ def _set_cookie(preview: Preview, token: str, scheme: bytes) -> str:
     if scheme == b"https":
         parts.append("Secure")
     return "; ".join(parts)
+
+
+@asynccontextmanager
+async def open_proxy(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[Proxy]:
+    """Opens what connections to ports share, whichever listener they come from."""
+    ports = platform.access.ports
+    front = (
+        platform.front
+        if patience is None
+        else Front(platform.front.bounds, platform.trusted_proxies, patience, platform.budget.turns)
+    )
+    async with own_tasks() as tasks:
+        pool = Pool(ports.passages, tasks)
+        proxy = Proxy(
+            pool=pool,
+            targets=ports.targets,
+            tasks=tasks,
+            trusted=platform.trusted_proxies,
+            visitor_limits=VisitorLimits(platform.limiter, platform.limits, platform.trusted_proxies),
+            connections=set(),
+            front=front,
+        )
+        tasks.start(_sweep(proxy), name="what connections were opened by")
+        tasks.start(front.watch(), name="slow connections")
+        try:
+            yield proxy
+        finally:
+            for connection in list(proxy.connections):
+                connection.shut_down()
+            pool.close()
+
+
+@asynccontextmanager
+async def listen_for_hosts(
+    platform: Platform, proxy: Proxy, listening: socket.socket
+) -> AsyncIterator[Where]:
+    """Serves `{port}-{id}.{domain}` and the other names on a socket that is already bound."""
+    settings = platform.settings
+    may_act = owners(platform.authorities, platform.clock)
+    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, proxy.visitor_limits)
+    acceptor = Acceptor(listening, proxy.front, lambda slot: ClientConnection(proxy, door, slot))
+    https_port = settings.proxy_https_port
+    where = Where(
+        domain=settings.proxy_domain,
+        scheme="http" if https_port is None else "https",
+        port=listening.getsockname()[1] if https_port is None else https_port,
+    )
+    platform.access.ports.where = where
+    try:
+        yield where
+    finally:
+        platform.access.ports.where = None
+        acceptor.close()
+        await acceptor.wait_closed()
+
+
+async def _sweep(proxy: Proxy) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        for connection in list(proxy.connections):
+            try:
+                await connection.look()
+            except Exception:
+                # An outermost loop: a database that is away for a moment must not end the listener.
+                log.exception("could not look after a connection")
+        proxy.pool.sweep(loop.time())

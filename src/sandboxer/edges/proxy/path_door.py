@@ -21,15 +21,15 @@ from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.http.operator_audit import note_relay
+from sandboxer.edges.proxy.answers import Origin, name_of
 from sandboxer.edges.proxy.client import ClientConnection, Proxy
 from sandboxer.edges.proxy.doors import Admission, Peer, Standing, VisitorLimits, Way, owners
 from sandboxer.edges.proxy.host_door import private, without_token
-from sandboxer.edges.proxy.origins import Origin
 from sandboxer.identity.authenticate import BodyCheck
-from sandboxer.identity.keys import Caller
+from sandboxer.identity.keys import Caller, holds_token
 from sandboxer.identity.sessions.tokens import HEADER, session_token
-from sandboxer.kernel.errors import NotFound, Unauthenticated
-from sandboxer.wire.operations.previews import RELAY_PORT
+from sandboxer.kernel.errors import NotFound, Unauthenticated, or_not_found
+from sandboxer.wire.operations.access import RELAY_PORT
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
@@ -69,9 +69,7 @@ class PathDoor:
             return await self._admit(head, peer)
 
     async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
-        found = read_path(head.target)
-        if found is None:
-            raise NotFound(what="port", id=head.target[:80].decode("latin-1"))
+        found = or_not_found(read_path(head.target), what="port", id=head.target[:80].decode("latin-1"))
         address, prefix, rest = found
         rest, token = without_token(rest)
         given = head.values(PREVIEW_HEADER)
@@ -82,11 +80,11 @@ class PathDoor:
         if link is not None:
             target, stands = await self._by_link(link, target)
             head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
-        elif b"x-signature" in (names := {_name(line) for line in head.lines}) or (
+        elif b"x-signature" in (names := {name_of(line) for line in head.lines}) or (
             not target.is_public and names & CREDENTIALS
         ):
             target, check, stands = await self._by_caller(head, peer, address)
-            head.lines[:] = [line for line in head.lines if _name(line) not in CREDENTIALS]
+            head.lines[:] = [line for line in head.lines if name_of(line) not in CREDENTIALS]
         elif not target.is_public:
             raise private()
         else:
@@ -161,20 +159,18 @@ class PathDoor:
             demand_needs(authority, RELAY_PORT.needs, now=now)
 
 
-def _name(line: bytes) -> bytes:
-    return line[: line.find(b":")].lower()
-
-
 def _is_credential_of_ours(line: bytes) -> bool:
     """Tells whether a line identifies a caller to the platform. The program inside, which may be anybody's,
     must not see it.
     """
-    name = _name(line)
-    return name in _NAMES_A_CALLER or (name == b"authorization" and _SESSION in line)
+    name = name_of(line)
+    if name == b"authorization":
+        return _SESSION in line or holds_token(line)
+    return name in _NAMES_A_CALLER
 
 
 def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
-    return [(_name(line), line[line.find(b":") + 1 :].strip(b" \t\r\n")) for line in head.lines]
+    return [(name_of(line), line[line.find(b":") + 1 :].strip(b" \t\r\n")) for line in head.lines]
 
 
 def api_protocol(proxy: Proxy, door: PathDoor) -> type[StrictHttp]:

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from sandboxer.access.ports.passages import Again, Passages
-from sandboxer.access.ports.targets import MayWake, Target
+from sandboxer.access.ports.targets import Again, MayWake, Passages, Target
 from sandboxer.backends.guest import Connection, HandedOver, HandsOver
 from sandboxer.kernel.errors import BackendLost, NoCapacity, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner

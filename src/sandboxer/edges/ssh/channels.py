@@ -203,7 +203,7 @@ async def _dialled(
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
 
     async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
-        with login.dependencies.platform.sandboxes.dependencies.activity.working(login.sandbox_id):
+        with login.dependencies.platform.sandboxes.activity.working(login.sandbox_id):
             await _carry(inside, reader, writer)
 
     return carry

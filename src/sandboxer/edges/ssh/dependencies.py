@@ -14,24 +14,28 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sandboxer.access.connections import count_less
 from sandboxer.access.ssh import SshKey
 from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.wire.operations.declaration import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.lines import Line, Lines
 
 if TYPE_CHECKING:
-    from sandboxer.edges.ssh.door import Door
+    from sandboxer.edges.ssh.gateway import Door
 
 
 from collections import Counter, deque
 
+from sandboxer.sandboxes.use_cases.access import open_line
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@value_class
 class Bounds:
     # Connections that have not logged in yet.
     unknown: int = 100
@@ -87,18 +91,18 @@ class Crowd:
         )
 
     def entered(self, address: str, sandbox_id: str, account: str) -> None:
-        _less(self.unknown, address)
+        count_less(self.unknown, address)
         self.sandboxes[sandbox_id] += 1
         self.accounts[account] += 1
 
     def left(self, address: str, inside: tuple[str, str] | None) -> None:
         """Counts the end of a connection. `inside` is its sandbox and account; None if it never logged in."""
-        _less(self.addresses, address)
+        count_less(self.addresses, address)
         if inside is None:
-            _less(self.unknown, address)
+            count_less(self.unknown, address)
         else:
-            _less(self.sandboxes, inside[0])
-            _less(self.accounts, inside[1])
+            count_less(self.sandboxes, inside[0])
+            count_less(self.accounts, inside[1])
 
     def may_open(self, account: str, has_open: int) -> bool:
         """Tells whether a connection with this many open channels may open another."""
@@ -108,7 +112,7 @@ class Crowd:
         self.channels[account] += 1
 
     def closed(self, account: str) -> None:
-        _less(self.channels, account)
+        count_less(self.channels, account)
 
     def sweep(self, now: float) -> None:
         for address in list(self.refusals):
@@ -120,12 +124,6 @@ class Crowd:
         while past and past[0] < now - 60:
             past.popleft()
         return len(past or ())
-
-
-def _less(counter: Counter[str], key: str) -> None:
-    counter[key] -= 1
-    if counter[key] <= 0:
-        del counter[key]
 
 
 STEPS_PER_S = 500.0
@@ -224,4 +222,6 @@ class Login:
         return self.dependencies.lines().open(self.sandbox_id, self.caller, activity)
 
     def guest(self, activity: ActivityKind) -> AbstractAsyncContextManager[Guest]:
-        return self.dependencies.platform.sandboxes.line(self.sandbox_id, self.caller, activity=activity)
+        return open_line(
+            self.dependencies.platform.sandboxes, self.sandbox_id, self.caller, activity=activity
+        )

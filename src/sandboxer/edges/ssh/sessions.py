@@ -206,7 +206,7 @@ async def _state_after(login: Login) -> str | None:
     on.
     """
     for _ in range(_LOOKS):
-        sandbox = login.dependencies.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
+        sandbox = login.dependencies.platform.sandboxes.repository.peek(login.sandbox_id)
         if sandbox is None or sandbox.state not in LIVE:
             return "gone" if sandbox is None or sandbox.state in _GONE else sandbox.state.value
         await asyncio.sleep(_LOOK_S)

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from sandboxer.identity.genesis.registry import canonical
+from sandboxer.identity.genesis.gate import canonical
 from sandboxer.kernel.errors import InvalidRequest
 
 _PREFIX = "/api/verify/"

@@ -1,7 +1,9 @@
 """Hands out nonces to be signed. Each works once and is used up before its signature is checked: a wrong
 signature costs the nonce, and of two callers with the same one, one wins.
 
-Bounded per purpose and, where an account asked, per account: nobody can keep others from being asked.
+Bounded per purpose and, where an account asked, per account. When a purpose has reached its limit the
+oldest nonce is dropped of whoever waits for most: of strangers, the network that asked. So who asks a lot
+shortens the time that he has to sign himself, not that of others.
 """
 
 from __future__ import annotations
@@ -9,16 +11,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from sandboxer.identity.tables import challenges
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Unauthenticated, Unavailable
+from sandboxer.kernel.values import value_class
 from sandboxer.store.engine import Store
 
 Purpose = Literal["session", "link", "siwx", "genesis", "second-proof"]
@@ -28,7 +31,7 @@ CAPACITY_PER_ACCOUNT = 100
 _LONGEST_NONCE = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Challenge:
     nonce: str
     purpose: Purpose
@@ -37,37 +40,30 @@ class Challenge:
     expires_at: datetime
 
 
+@dataclass(eq=False, repr=False)
 class Challenges:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        *,
-        lifetime: timedelta = LIFETIME,
-        capacity: int = CAPACITY,
-        capacity_per_account: int = CAPACITY_PER_ACCOUNT,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._lifetime = lifetime
-        self._capacity = capacity
-        self._capacity_per_account = capacity_per_account
+    store: Store
+    clock: Clock
+    _: KW_ONLY
+    lifetime: timedelta = LIFETIME
+    capacity: int = CAPACITY
+    capacity_per_account: int = CAPACITY_PER_ACCOUNT
 
     async def issue(self, purpose: Purpose, *, account: str = "", bound_to: str = "") -> Challenge:
-        """Issues a nonce. Raises Unavailable if too many wait to be signed."""
-        now = self._clock.now()
+        """Issues a nonce. Raises Unavailable if too many of this account wait to be signed."""
+        now = self.clock.now()
         made = Challenge(
             nonce=secrets.token_hex(32),
             purpose=purpose,
             account=account,
             bound_to=bound_to,
             # Whole seconds: the moment is written into texts.
-            expires_at=(now + self._lifetime).replace(microsecond=0),
+            expires_at=(now + self.lifetime).replace(microsecond=0),
         )
 
         def issue(conn: Connection) -> None:
             conn.execute(delete(challenges).where(challenges.c.expires_at <= now))
-            self._refuse_if_full(conn, purpose, account, self._capacity)
+            self._make_room(conn, purpose, account)
             conn.execute(
                 insert(challenges).values(
                     nonce=made.nonce,
@@ -78,14 +74,14 @@ class Challenges:
                 )
             )
 
-        await self._store.write(issue)
+        await self.store.write(issue)
         return made
 
     async def take(self, purpose: Purpose, nonce: str) -> Challenge:
         """Uses up a challenge and returns it; nobody can present it again. Call it before checking
         anything else.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         claim = (
             delete(challenges)
             .where(challenges.c.nonce == nonce[: _LONGEST_NONCE + 1], challenges.c.purpose == purpose)
@@ -94,7 +90,7 @@ class Challenges:
         row = None
         # What cannot be a nonce costs no write.
         if len(nonce) <= _LONGEST_NONCE and nonce.isascii() and nonce.isalnum():
-            row = await self._store.write(lambda conn: conn.execute(claim).one_or_none())
+            row = await self.store.write(lambda conn: conn.execute(claim).one_or_none())
         if row is None or row.expires_at <= now:
             raise Unauthenticated(
                 why="this nonce was never handed out for this, was used, or is too old",
@@ -109,19 +105,29 @@ class Challenges:
             expires_at=row.expires_at,
         )
 
-    def _refuse_if_full(self, conn: Connection, purpose: Purpose, account: str, capacity: int) -> None:
+    def _make_room(self, conn: Connection, purpose: Purpose, account: str) -> None:
         waiting = select(func.count()).select_from(challenges).where(challenges.c.purpose == purpose)
         if account:
             own = conn.execute(waiting.where(challenges.c.account == account)).scalar_one()
-            if own >= self._capacity_per_account:
-                raise _too_many("this account has too many challenges that nobody answered")
-        if conn.execute(waiting).scalar_one() >= capacity:
-            raise _too_many("too many challenges wait to be answered")
+            if own >= self.capacity_per_account:
+                raise _too_many()
+        if (surplus := conn.execute(waiting).scalar_one() - self.capacity + 1) > 0:
+            columns = challenges.c
+            of = columns.purpose == purpose
+            asker = tuple_(columns.account, columns.bound_to)
+            most = (
+                select(columns.account, columns.bound_to)
+                .where(of)
+                .group_by(columns.account, columns.bound_to)
+            )
+            of &= asker.in_(most.order_by(func.count().desc()).limit(1))
+            oldest = select(columns.nonce).where(of).order_by(columns.expires_at, columns.nonce)
+            conn.execute(delete(challenges).where(columns.nonce.in_(oldest.limit(surplus))))
 
 
-def _too_many(why: str) -> Unavailable:
+def _too_many() -> Unavailable:
     return Unavailable(
-        why=why,
+        why="this account has too many challenges that nobody answered",
         reason="too_many_challenges",
         retry_after_s=int(LIFETIME.total_seconds()),
         hint="Answer a challenge you have, or retry in a few minutes.",
@@ -134,17 +140,18 @@ _LENGTH = _END + _RANDOM + _MAC
 USED = "siwx-used"
 
 
+@dataclass(eq=False, repr=False)
 class SealedNonces:
-    def __init__(self, store: Store, clock: Clock, *, key: bytes, lifetime: timedelta) -> None:
-        self._store = store
-        self._clock = clock
-        self._key = key
-        self._lifetime = lifetime
+    store: Store
+    clock: Clock
+    _: KW_ONLY
+    key: bytes
+    lifetime: timedelta
 
     def issue(self) -> tuple[str, datetime]:
         """Issues a nonce, and returns when it ends."""
         # Whole seconds: the moment is written into texts.
-        expires_at = (self._clock.now() + self._lifetime).replace(microsecond=0)
+        expires_at = (self.clock.now() + self.lifetime).replace(microsecond=0)
         body = f"{int(expires_at.timestamp()):0{_END}x}" + secrets.token_hex(_RANDOM // 2)
         return body + self._mac(body), expires_at
 
@@ -161,7 +168,7 @@ class SealedNonces:
         """Uses up the nonce of a message whose signature was checked. Raises Unauthenticated the second
         time, or too late.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         if expires_at <= now or not await self._mark(nonce, expires_at, now):
             raise Unauthenticated(
                 why="this nonce was used, or is too old",
@@ -180,13 +187,13 @@ class SealedNonces:
             return True
 
         try:
-            return await self._store.write(mark)
+            return await self.store.write(mark)
         except IntegrityError:
             # Another process was faster.
             return False
 
     def _mac(self, body: str) -> str:
-        return hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()[:_MAC]
+        return hmac.new(self.key, body.encode(), hashlib.sha256).hexdigest()[:_MAC]
 
 
 _FIRST_LINES = {

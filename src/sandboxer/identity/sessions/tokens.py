@@ -17,7 +17,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ from sandboxer.identity.seal import Seal
 from sandboxer.identity.tables import identity_secrets
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.store.engine import Store
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _BEARER = b"bearer "
 _OF_SIGNATURES = frozenset({b"x-signature", b"x-nonce", b"x-content-sha256", b"x-api-key"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Claims:
     session_id: str
     address: str
@@ -58,7 +59,7 @@ class Claims:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class TokenKey:
     key: bytes = field(repr=False)
 
@@ -114,7 +115,7 @@ class TokenKeys:
                 why="this session is over",
                 reason="session_expired",
                 expired_at=_text(claims.expires_at),
-                hint="Sign in again: POST /v1/auth/challenge, then /v1/auth/session.",
+                hint="Sign in again: POST /v1/auth/session.",
             )
         return claims
 
@@ -136,7 +137,7 @@ def bad_token() -> Unauthenticated:
     return Unauthenticated(
         why="this is no session of this platform, or it was ended",
         reason="bad_session",
-        hint="Sign in again: POST /v1/auth/challenge, then /v1/auth/session.",
+        hint="Sign in again: POST /v1/auth/session.",
     )
 
 
@@ -229,7 +230,12 @@ async def _kept(store: Store, seal: Seal, clock: Clock, *, make: bool) -> bytes 
 
 
 def session_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Returns the token of a request; None if it is to be judged by its signature."""
+    """Returns the session token of a request; None if it is to be judged by something else."""
+    return token_in(headers, HEADER)
+
+
+def token_in(headers: Iterable[tuple[bytes, bytes]], prefix: str) -> str | None:
+    """Returns the one bearer token of a request that begins like this, None if there is none."""
     tokens: list[str] = []
     is_signed = False
     count = 0
@@ -239,14 +245,14 @@ def session_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
             count += 1
             if value[: len(_BEARER)].lower() == _BEARER:
                 text = value[len(_BEARER) :].strip(b" ").decode("latin-1")
-                tokens += [text] if text.startswith(HEADER) else []
+                tokens += [text] if text.startswith(prefix) else []
     if not tokens:
         return None
     if count > 1 or is_signed:
         # Two readers could believe two different callers.
         raise Unauthenticated(
-            why="the request carries a session and something else that names a caller",
+            why="the request carries a token and something else that names a caller",
             reason="two_callers",
-            hint="Send a session token, or sign the request; not both.",
+            hint="Send a token, or sign the request; not both.",
         )
     return tokens[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,14 +12,14 @@ from sandboxer.identity.signatures.wallets import Wallet
 from sandboxer.identity.tables import wallet_sessions, wallets
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound, Unauthenticated
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
 
 MAX_PER_ACCOUNT = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class KnownWallet:
     # CAIP-10.
     address: str

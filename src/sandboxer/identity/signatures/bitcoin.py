@@ -5,31 +5,32 @@ The two cannot be taken for one another: BIP-137 is 65 bytes with a first byte o
 byte of a witness would promise that many items.
 
 `bitcoin_address` takes an address apart: network, kind, hash. Two spellings of one address become one.
+
+`recover` gives the public key that made a signature, on the curve that all our chains share. A verifier that
+says no has one sentence for all wrong signatures; more would help forgers.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
+import hashlib
 from typing import TYPE_CHECKING, Literal
 
-from sandboxer.identity.signatures.recovery import (
-    bad_address,
-    bad_signature,
-    compact_size,
-    double_sha256,
-    hash160,
-    malformed_signature,
-    recover,
-)
-from sandboxer.kernel.late import late
+from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
 
 if TYPE_CHECKING:
     import bip322
+    import coincurve
+    from Cryptodome.Hash import RIPEMD160
 else:
-    bip322 = late("bip322")
+    bip322, coincurve = late("bip322"), late("coincurve")
+    RIPEMD160 = late("Cryptodome.Hash.RIPEMD160")
 
+_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+RS_BYTES = 64
 _LONGEST_SIGNATURE = 1024
 # Newer wallets say which of BIP-322's forms follows.
 _SIMPLE_PREFIX = "smp"
@@ -49,7 +50,64 @@ Network = Literal["mainnet", "testnet", "regtest"]
 Kind = Literal["p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def recover(digest: bytes, rs: bytes, recovery_id: int) -> coincurve.PublicKey | None:
+    """Returns the key, or None. Of the two equivalent `s` only the smaller counts: a signature has one
+    form.
+    """
+    if len(digest) != 32 or len(rs) != RS_BYTES or not 0 <= recovery_id <= 3:
+        return None
+    if int.from_bytes(rs[32:], "big") > _ORDER // 2:
+        return None
+    try:
+        return coincurve.PublicKey.from_signature_and_message(rs + bytes([recovery_id]), digest, hasher=None)
+    except ValueError:
+        return None
+
+
+def hash160(data: bytes) -> bytes:
+    # Not from hashlib: OpenSSL 3 has it only where the operator loaded the legacy provider.
+    return RIPEMD160.new(hashlib.sha256(data).digest()).digest()
+
+
+def double_sha256(data: bytes) -> bytes:
+    return hashlib.sha256(hashlib.sha256(data).digest()).digest()
+
+
+def compact_size(number: int) -> bytes:
+    """Writes a number as Bitcoin's length prefix."""
+    if number < 0xFD:
+        return bytes([number])
+    if number <= 0xFFFF:
+        return b"\xfd" + number.to_bytes(2, "little")
+    return b"\xfe" + number.to_bytes(4, "little")
+
+
+def bad_signature(scheme: str) -> Unauthenticated:
+    return Unauthenticated(
+        why=f"the signature is not one of this message by this address ({scheme})",
+        reason="bad_signature",
+        hint="Sign the exact text that was handed out, with the key of the address you name.",
+    )
+
+
+def malformed_signature(scheme: str, wanted: str) -> Unauthenticated:
+    return Unauthenticated(
+        why=f"the signature is not {wanted} ({scheme})",
+        reason="malformed_signature",
+        hint=f"Send it as {wanted}.",
+    )
+
+
+def bad_address(kind: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        field="address",
+        why=f"not a {kind} address: {why}",
+        reason="bad_address",
+        hint="Copy the address from the wallet; one wrong letter breaks its checksum.",
+    )
+
+
+@value_class
 class BitcoinAddress:
     # The one spelling we store, compare and cache by.
     text: str

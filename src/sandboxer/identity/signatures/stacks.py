@@ -13,10 +13,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
-from sandboxer.identity.signatures.recovery import (
+from sandboxer.identity.signatures.bitcoin import (
     bad_address,
     bad_signature,
     compact_size,
@@ -26,6 +25,7 @@ from sandboxer.identity.signatures.recovery import (
     recover,
 )
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import brief_value_class, value_class
 
 _HEX = re.compile(r"(0x)?([0-9a-fA-F]{130}|[0-9a-fA-F]{128})")
 MAINNET_CHAIN_ID, TESTNET_CHAIN_ID = 1, 2147483648
@@ -41,7 +41,7 @@ _LONGEST_NAME = 128
 _LONGEST_CONTRACT_NAME = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Sip018Domain:
     name: str
     version: str
@@ -58,7 +58,7 @@ class Sip018Domain:
 StacksNetwork = Literal["mainnet", "testnet"]
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class StacksAddress:
     version: int
     hash160: bytes
@@ -72,27 +72,27 @@ class StacksAddress:
         return "mainnet" if self.version in _MAINNET else "testnet"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class UInt:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Int:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Ascii:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Utf8:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class ContractPrincipal:
     address: StacksAddress
     name: str
@@ -102,17 +102,17 @@ class ContractPrincipal:
         return f"{self.address.text}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Some:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Ok:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Err:
     value: Value
 

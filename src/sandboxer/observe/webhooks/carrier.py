@@ -17,7 +17,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -27,12 +27,22 @@ import httpcore
 
 from sandboxer.kernel.addresses import DialJudge, Lookups, Network, TooManyLookups, Verdict
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.observe.webhooks.endpoints import parse_target
 
 TIMEOUT_S = 15.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
+# What a piece of an answer counts for at least, and each head: one byte takes the loop as long as many.
+PIECE_COSTS, HEAD_COSTS = 64, 1024
+# Of all that a receiver says to one message, head and body; and what is read of it at a time.
+MAX_SAID_BYTES = MAX_ANSWER_BYTES + 96 * 1024
+READ_BYTES = 4096
 GONE = 410
+
+
+# For whom this task sends: the pool of connections, which asks for addresses, does not know.
+_owner: ContextVar[str] = ContextVar("owner", default="platform")
 
 
 class Failure(StrEnum):
@@ -49,7 +59,7 @@ class Failure(StrEnum):
     UNSIGNED = "unsigned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Outcome:
     # None: it was accepted.
     failure: Failure | None
@@ -74,7 +84,7 @@ class _CannotGo(Exception):
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Reads all certificate authorities, which takes longer than anything else when webhooks open."""
+    """Reads all certificate authorities, which takes a twentieth of a second."""
     return ssl.create_default_context(cafile=certifi.where())
 
 
@@ -91,19 +101,33 @@ class Carrier:
     ) -> None:
         self._allow_private = allow_private
         self._timeout_s = timeout_s
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or _public_trust(),
-            network_backend=_Pinned(DialJudge(allow_private=allow_private, never=never)),
-            max_connections=100,
-            max_keepalive_connections=20,
-            keepalive_expiry=10.0,
-        )
+        self._tls = tls
+        self._judge = DialJudge(allow_private=allow_private, never=never)
+        self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def close(self) -> None:
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
 
-    async def carry(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    async def _open_pool(self) -> httpcore.AsyncConnectionPool:
+        """Opens it for the first message: many platforms never send one."""
+        tls = self._tls or await asyncio.to_thread(_public_trust)
+        if self._pool is None:
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=tls,
+                network_backend=_Pinned(self._judge),
+                max_connections=100,
+                max_keepalive_connections=20,
+                keepalive_expiry=10.0,
+            )
+        return self._pool
+
+    async def carry(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, owner: str = "platform"
+    ) -> Outcome:
+        """`owner` is the account whose message it is: for whom the look-up of its host's name counts."""
         began = time.monotonic()
+        _owner.set(owner)
         status, failure, reason = None, None, "accepted"
         try:
             target = parse_target(url, allow_private=self._allow_private)
@@ -131,15 +155,17 @@ class Carrier:
             *headers.items(),
         ]
         limits = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s, "pool": CONNECT_S}
-        async with self._pool.stream(
+        pool = self._pool or await self._open_pool()
+        async with pool.stream(
             "POST", url, headers=signed, content=body, extensions={"timeout": limits}
         ) as answer:
             read = 0
             async for chunk in answer.aiter_stream():
-                read += len(chunk)
+                read += max(len(chunk), PIECE_COSTS)
                 if read > MAX_ANSWER_BYTES:
                     raise _CannotGo(
-                        Failure.TOO_LARGE, f"the answer's body is larger than {MAX_ANSWER_BYTES} bytes"
+                        Failure.TOO_LARGE,
+                        f"the answer's body is larger than {MAX_ANSWER_BYTES} bytes, or in too many pieces",
                     )
             return answer.status
 
@@ -164,7 +190,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         # At least one address, or it raised.
         for address in await self._addresses(host):
             try:
-                return await self._dial.connect_tcp(address, port, timeout, None, socket_options)
+                return _Bounded(await self._dial.connect_tcp(address, port, timeout, None, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 last = error
         assert last is not None
@@ -180,7 +206,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         """Raises _CannotGo, with the same words for a name that is unknown and for one that is forbidden:
         the answer must not tell whoever set the URL which names exist inside the operator's network."""
         try:
-            addresses = await self._lookups.addresses(host, owner=host)
+            addresses = await self._lookups.addresses(host, owner=_owner.get())
         except TooManyLookups as error:
             raise _CannotGo(Failure.DNS, f"{host} could not be looked up: {_brief(error)}") from None
         except (socket.gaierror, UnicodeError):
@@ -189,6 +215,38 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         if not good:
             raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} has no public address to deliver to")
         return good[:4]
+
+
+class _Bounded(httpcore.AsyncNetworkStream):
+    """Reads little at a time, so that others have their turn, and only so much for each message: answers
+    before the answer (1xx) may go on for ever.
+    """
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._said = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
+        self._said += len(data) + HEAD_COSTS * data.count(b"HTTP/1.")
+        if self._said > MAX_SAID_BYTES:
+            raise _CannotGo(Failure.TOO_LARGE, f"it said more than {MAX_SAID_BYTES} bytes, or too many heads")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._said = 0
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        return _Bounded(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
 
 
 def _of_connect(error: httpcore.ConnectError) -> tuple[Failure, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +17,10 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from sandboxer.kernel.addresses import Address, permitted
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.observe.events import record
 from sandboxer.observe.webhooks.tables import webhook_endpoints
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 TOPIC = "webhooks"
@@ -32,7 +34,7 @@ _REAL = _t.url != ""
 _CHUNK = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Endpoint:
     id: str
     account: str
@@ -173,13 +175,11 @@ def _tell(conn: Connection, endpoint: Endpoint, kind: str, actor: str, reason: s
 
 
 def _row(endpoint: Endpoint) -> dict[str, Any]:
-    row = {name: getattr(endpoint, name) for name in Endpoint.__slots__}
-    return {**row, "kinds": list(endpoint.kinds)}
+    return {**asdict(endpoint), "kinds": list(endpoint.kinds)}
 
 
 def _endpoint(row: Row[Any]) -> Endpoint:
-    values = row._asdict()
-    return Endpoint(**{**values, "kinds": tuple(values["kinds"])})
+    return from_row(Endpoint, row, kinds=tuple(row.kinds))
 
 
 MAX_URL = 2048
@@ -187,7 +187,7 @@ _CLEAN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Target:
     url: str
     host: str

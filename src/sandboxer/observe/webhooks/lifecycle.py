@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.values import brief_value_class
 
 
 class DeliveryState(StrEnum):
@@ -48,7 +48,7 @@ JITTER = 0.2
 LONGEST_REST = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Verdict:
     state: DeliveryState
     due_at: datetime | None

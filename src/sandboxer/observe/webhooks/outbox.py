@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -21,13 +21,14 @@ from sqlalchemy import Connection, Row, and_, delete, func, insert, select, upda
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import NotFound
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.observe.events import events
 from sandboxer.observe.webhooks import endpoints
 from sandboxer.observe.webhooks.carrier import Outcome
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
 from sandboxer.observe.webhooks.lifecycle import WAITING, DeliveryState, Signal, after_failure, next_state
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_cursors, webhook_deliveries
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 # Happenings fanned out in one transaction.
@@ -41,7 +42,7 @@ Above = Callable[[Connection, Collection[str]], Mapping[str, Sequence[str]]]
 _d, _a, _c = webhook_deliveries.c, webhook_attempts.c, webhook_cursors.c
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Delivery:
     seq: int
     id: str
@@ -61,7 +62,7 @@ class Delivery:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Attempt:
     at: datetime
     took_ms: int
@@ -74,7 +75,7 @@ class Attempt:
 Owners = Callable[[Connection, Iterable[str]], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Happening:
     position: int
     # The message's id, the same for every receiver and every try.
@@ -282,9 +283,7 @@ def attempts_of(conn: Connection, deliveries: Sequence[str]) -> dict[str, list[A
     attempts: dict[str, list[Attempt]] = {id: [] for id in deliveries}
     query = select(webhook_attempts).where(_a.delivery.in_(deliveries)).order_by(_a.seq)
     for row in conn.execute(query):
-        attempts[row.delivery].append(
-            Attempt(at=row.at, took_ms=row.took_ms, status=row.status, outcome=row.outcome, reason=row.reason)
-        )
+        attempts[row.delivery].append(from_row(Attempt, row))
     return attempts
 
 
@@ -378,8 +377,7 @@ def _set_cursor(conn: Connection, feed: str, position: int) -> None:
 
 
 def _delivery(row: Row[Any]) -> Delivery:
-    values = row._asdict()
-    return Delivery(**{**values, "state": DeliveryState(values["state"])})
+    return from_row(Delivery, row, state=DeliveryState(row.state))
 
 
 class EventFeed:

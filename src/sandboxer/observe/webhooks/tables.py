@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Index,
-    Integer,
-    LargeBinary,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
 
-from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
+from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, index_of, metadata, nullable, required
 
 webhook_endpoints = Table(
     "webhook_endpoints",
@@ -26,8 +15,7 @@ webhook_endpoints = Table(
     Column("url", Text, nullable=False),
     Column("kinds", JsonValue, nullable=False),
     # The operator's: hears of every account.
-    Column("hears_all", Boolean, nullable=False),
-    Column("enabled", Boolean, nullable=False),
+    *required(Boolean, "hears_all", "enabled"),
     Column("disabled_reason", Text, nullable=False),
     # Sealed; the old one signs beside the new one until its time is over.
     Column("secret", LargeBinary, nullable=False),
@@ -35,12 +23,7 @@ webhook_endpoints = Table(
     Column("old_secret_until", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Index(None, "account", "created_at"),
-    Index(
-        "ix_webhook_endpoints_of_all",
-        "id",
-        sqlite_where=text("hears_all"),
-        postgresql_where=text("hears_all"),
-    ),
+    index_of("ix_webhook_endpoints_of_all", "id", where="hears_all"),
 )
 
 webhook_deliveries = Table(
@@ -48,13 +31,9 @@ webhook_deliveries = Table(
     metadata,
     Column("seq", RowId, primary_key=True, autoincrement=True),
     Column("id", Text, nullable=False, unique=True),
-    Column("endpoint", Text, nullable=False),
-    Column("account", Text, nullable=False),
+    *required(Text, "endpoint", "account"),
     # Deliveries of one lane go one after the other; lanes do not wait for each other.
-    Column("lane", Text, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    *required(Text, "lane", "message", "kind", "body"),
     # Of a one-shot; others go where their endpoint says at the time.
     Column("url", Text),
     Column("secret", LargeBinary),
@@ -64,18 +43,10 @@ webhook_deliveries = Table(
     Column("reason", Text, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     # When to try next; none once it has ended.
-    Column("due_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
+    *nullable(UtcDateTime, "due_at", "ended_at"),
     # The same message is put into the outbox once, however often the fan-out is repeated.
     UniqueConstraint("endpoint", "message"),
-    Index(
-        None,
-        "lane",
-        "due_at",
-        "seq",
-        sqlite_where=text("due_at IS NOT NULL"),
-        postgresql_where=text("due_at IS NOT NULL"),
-    ),
+    index_of(None, "lane", "due_at", "seq", where="due_at IS NOT NULL"),
     Index(None, "endpoint", "seq"),
     Index(None, "ended_at"),
     sqlite_autoincrement=True,
@@ -89,8 +60,7 @@ webhook_attempts = Table(
     Column("at", UtcDateTime, nullable=False),
     Column("took_ms", Integer, nullable=False),
     Column("status", Integer),
-    Column("outcome", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    *required(Text, "outcome", "reason"),
     Index(None, "delivery", "seq"),
     sqlite_autoincrement=True,
 )

@@ -1,6 +1,6 @@
 """Manages endpoints with their secrets, enqueues one-shot messages and runs the delivery worker behind both.
 
-open_webhooks(...) -> Webhooks
+Webhooks(...).delivering() -> Webhooks
 webhooks.enqueue(conn, account=, kind=, url=, payload=, id=, now=, secret=None)   inside a transaction
 """
 
@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 
 from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import new_id
 from sandboxer.observe.webhooks import carrier as signing
 from sandboxer.observe.webhooks import endpoints, outbox
 from sandboxer.observe.webhooks.carrier import TIMEOUT_S, Carrier
@@ -42,6 +42,8 @@ class Sealer(Protocol):
 
 
 class Webhooks:
+    """`above` gives the accounts above each account; `never` are networks that no webhook reaches."""
+
     def __init__(
         self,
         store: Store,
@@ -62,6 +64,16 @@ class Webhooks:
         self.delivery_worker = DeliveryWorker(
             store, clock, self.carrier, self._feeds, self._secrets_of, above
         )
+
+    @asynccontextmanager
+    async def delivering(self) -> AsyncIterator[Webhooks]:
+        """Yields them with their delivery worker running."""
+        try:
+            async with own_tasks() as tasks:
+                tasks.start(self.delivery_worker.run(), name="webhooks")
+                yield self
+        finally:
+            await self.carrier.close()
 
     def check_url(self, url: str) -> Target:
         """Raises InvalidRequest for a URL that no webhook may go to: ask before accepting one."""
@@ -258,26 +270,3 @@ class Webhooks:
 
     def _open(self, sealed: bytes, id: str) -> str:
         return self._seal.open(sealed, context=f"webhook:{id}").decode()
-
-
-@asynccontextmanager
-async def open_webhooks(
-    store: Store,
-    clock: Clock,
-    seal: Sealer,
-    feeds: Sequence[Feed],
-    *,
-    allow_private: bool,
-    never: Sequence[Network] = (),
-    above: Above = _none_above,
-) -> AsyncIterator[Webhooks]:
-    """Yields webhooks with their delivery worker running. `above` gives the accounts above each account;
-    `never` are networks that no webhook reaches.
-    """
-    webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, never=never, above=above)
-    try:
-        async with own_tasks() as tasks:
-            tasks.start(webhooks.delivery_worker.run(), name="webhooks")
-            yield webhooks
-    finally:
-        await webhooks.carrier.close()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.late import late
-from sandboxer.payments.assets import ASSETS, as_text
+from sandboxer.kernel.program import late
+from sandboxer.payments.rates import ASSETS, as_text
 
 if TYPE_CHECKING:
     from Cryptodome.Hash import keccak
@@ -160,7 +160,8 @@ def address_of(script: bytes, network: Network) -> str | None:
 
 def check_monero_address(text: str, network: str) -> None:
     raw = _decoded(text) if 90 <= len(text) <= 110 else None
-    if raw is None or _checksum(raw[:-_CHECKSUM]) != raw[-_CHECKSUM:]:
+    hashed = b"" if raw is None else keccak.new(digest_bits=256, data=raw[:-_CHECKSUM]).digest()
+    if raw is None or hashed[:_CHECKSUM] != raw[-_CHECKSUM:]:
         raise InvalidRequest(field="address", why="not a Monero address (its checksum is wrong)")
     standard, integrated, sub = MONERO_PREFIXES[network]
     length = len(raw) - 1 - _CHECKSUM
@@ -170,10 +171,6 @@ def check_monero_address(text: str, network: str) -> None:
         (integrated, _KEYS + _PAYMENT_ID),
     }:
         raise InvalidRequest(field="address", why=f"not an address of Monero's {network}")
-
-
-def _checksum(raw: bytes) -> bytes:
-    return keccak.new(digest_bits=256, data=raw).digest()[:_CHECKSUM]
 
 
 def _decoded(text: str) -> bytes | None:

@@ -82,7 +82,8 @@ def read_account_key(text: str, network: Network, script: Script | None = None) 
         raise InvalidRequest(
             field="xpub", why="this key can spend; give the server the public one (xpub, ypub, zpub)"
         )
-    kind = script or _SCRIPT_OF_VERSION.get(raw[:4]) or _custom(network)
+    custom = Script.P2PKH if network.hrp is None else Script.P2WPKH
+    kind = script or _SCRIPT_OF_VERSION.get(raw[:4]) or custom
     if kind is not Script.P2PKH and network.hrp is None:
         raise InvalidRequest(field="xpub", why=f"{network.coin} has no witness programs")
     try:
@@ -91,10 +92,6 @@ def read_account_key(text: str, network: Network, script: Script | None = None) 
     except ValueError:
         raise InvalidRequest(field="xpub", why="not an extended key (no point on the curve)") from None
     return AccountKey(key, network, kind)
-
-
-def _custom(network: Network) -> Script:
-    return Script.P2PKH if network.hrp is None else Script.P2WPKH
 
 
 def output_script(public_key: bytes, kind: Script) -> bytes:

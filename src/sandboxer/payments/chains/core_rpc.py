@@ -8,7 +8,6 @@ the tip allows.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,11 +16,11 @@ from typing import Any
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
-from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.addresses import Network
 from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey, txid_of
-from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_behind, why_stale
-from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, Dialect, WatchWallet, dialect_of
-from sandboxer.payments.chains.transport import TIMEOUT, NodeError, Reader, Wire
+from sandboxer.payments.chains.contract import Deposit, why_another, why_behind, why_slow, why_stale
+from sandboxer.payments.chains.core_wallet import DIALECTS, LOOK_BACK_S, Dialect, WatchWallet
+from sandboxer.payments.chains.transport import NodeChain, NodeError, own_keys
 
 # Codes of Bitcoin Core's rpc/protocol.h.
 _NOT_IN_MEMPOOL = -5
@@ -36,7 +35,7 @@ _LISTED = 1000
 _BATCH = 50
 
 
-class CoreRpc:
+class CoreRpc(NodeChain):
     """`Chain` over a node's JSON-RPC. `wallet`: the watch-only wallet, made on first use; None: the node has
     one unnamed wallet (Dogecoin). `birthday` and `look_back_s`: see `core_wallet`."""
 
@@ -54,12 +53,8 @@ class CoreRpc:
         birthday: int | None = None,
         look_back_s: int = LOOK_BACK_S,
     ) -> None:
-        self.code = network.coin
-        self.network = network
-        self._keys = keys
-        self._dialect = dialect or dialect_of(network.coin)
-        auth = httpx.BasicAuth(user, password)
-        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
+        super().__init__(network, url, keys, timeout, httpx.BasicAuth(user, password))
+        self._dialect = dialect or DIALECTS[network.coin]
         self._wallet = WatchWallet(
             self._wire,
             self._dialect,
@@ -69,10 +64,6 @@ class CoreRpc:
             look_back_s=look_back_s,
         )
         self._node = self._wallet.node
-        self._read = Reader(self.code)
-
-    async def close(self) -> None:
-        await self._wire.close()
 
     # -- Chain ---------------------------------------------------------------------------------------------
 
@@ -80,28 +71,21 @@ class CoreRpc:
         return self._read.integer(await self._ask("getblockcount"), "the height")
 
     async def fresh_address(self, index: int) -> str:
-        if self._keys is None:
-            raise self._wire.trouble("no xpub is configured, so no address can be derived")
-        address = self._keys.address(index)
+        address = own_keys(self._keys, self._wire).address(index)
         await self._wallet.know_fresh(index)
         if await self._listed([address]):
             raise AddressUsed(chain=self.code, index=index)
         return address
 
     async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
-        wanted = list(dict.fromkeys(addresses))
-        for address in wanted:
-            self.check_address(address)
+        wanted = self._checked_once(addresses)
         found: list[Deposit] = []
         for start in range(0, len(wanted), _BATCH):
-            found += await self._received(wanted[start : start + _BATCH])
+            batch = wanted[start : start + _BATCH]
+            # Each time: a wallet that was lost or replaced must not look like one that received nothing.
+            await self._wallet.know_handed_out(batch)
+            found += await self._listed(batch)
         return await self._checked(await self._without_ghosts(found))
-
-    def check_address(self, text: str) -> None:
-        script_of(text, self.network)
-
-    def payment_uri(self, address: str, amount: int, label: str) -> str:
-        return payment_uri(self.code, address, amount, label)
 
     # -- Checkable -----------------------------------------------------------------------------------------
 
@@ -125,12 +109,7 @@ class CoreRpc:
     async def why_unready(self) -> str | None:
         if (why := await self._wallet.why_unready()) is not None or self._keys is None:
             return why
-        try:
-            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
-                await self._listed([self._keys.address(MAX_INDEX)])
-        except TimeoutError:
-            return SLOW
-        return None
+        return await why_slow(self._listed([self._keys.address(MAX_INDEX)]))
 
     # -- Funds ---------------------------------------------------------------------------------------------
 
@@ -177,11 +156,6 @@ class CoreRpc:
         return None if rate is None or rate <= 0 else self._read.amount(rate, "fee rate")
 
     # -- what was received ---------------------------------------------------------------------------------
-
-    async def _received(self, addresses: Sequence[str]) -> list[Deposit]:
-        # Each time: a wallet that was lost or replaced must not look like one that received nothing.
-        await self._wallet.know_handed_out(addresses)
-        return await self._listed(addresses)
 
     async def _listed(self, addresses: Sequence[str]) -> list[Deposit]:
         calls = [("listtransactions", (address, _LISTED, 0, True)) for address in addresses]

@@ -24,7 +24,7 @@ from typing import Any
 
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey
-from sandboxer.payments.chains.transport import TIMED_OUT, JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.transport import TIMED_OUT, JsonRpc, NodeError, Reader, Wire, own_keys
 
 _WALLET_NOT_FOUND = -18
 _NO_SUCH_CALL = -32601
@@ -79,7 +79,7 @@ class WatchWallet:
 
     async def know_fresh(self, index: int) -> None:
         """Watch the address of this index before it is handed out. Cheap, unless the wallet was lost."""
-        keys = self._own_keys()
+        keys = own_keys(self._keys, self._wire)
         await self._refuse_while_reading()
         mark, wanted = keys.address(MARK), keys.address(index)
         unknown = await self._unknown((mark, wanted))
@@ -121,7 +121,7 @@ class WatchWallet:
         is_first = index == 0 and self._birthday is None
         if not is_first and not await self._was_whole_before_marks(index):
             since = self._bounded_past() if self._birthday is None else self._birthday
-            if self._own_keys().address(index) not in self._regained:
+            if own_keys(self._keys, self._wire).address(index) not in self._regained:
                 await self._import(self._addresses(index, REGAINED), since=since)
         # Only now: a node that dies while it reads leaves a wallet that is not marked.
         await self._import([mark], since=None)
@@ -129,11 +129,11 @@ class WatchWallet:
 
     async def _was_whole_before_marks(self, index: int) -> bool:
         """Return whether this is a complete wallet from before there were marks."""
-        keys = self._own_keys()
+        keys = own_keys(self._keys, self._wire)
         return index > 0 and not await self._unknown((keys.address(0), keys.address(index - 1)))
 
     def _addresses(self, index: int, number: int) -> list[str]:
-        keys = self._own_keys()
+        keys = own_keys(self._keys, self._wire)
         return [keys.address(each) for each in range(index, min(index + number, MARK))]
 
     async def _import(self, addresses: Sequence[str], *, since: int | None) -> None:
@@ -170,11 +170,6 @@ class WatchWallet:
 
     def _bounded_past(self) -> int:
         return max(self._birthday or 0, int(time.time()) - self._look_back_s)
-
-    def _own_keys(self) -> AccountKey:
-        if self._keys is None:
-            raise self._wire.trouble("no xpub is configured, so no address can be derived")
-        return self._keys
 
     async def why_unready(self) -> str | None:
         """Return why the node's wallet cannot be used, or None. The wallet is made if there is none."""
@@ -328,7 +323,3 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         ),
     }
 )
-
-
-def dialect_of(coin: str) -> Dialect:
-    return DIALECTS[coin]

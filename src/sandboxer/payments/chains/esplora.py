@@ -4,7 +4,6 @@ whole past of any address."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +13,17 @@ from typing import Any
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
-from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.addresses import Network, script_of
 from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey
-from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_stale
-from sandboxer.payments.chains.transport import TIMEOUT, Reader, Wire
+from sandboxer.payments.chains.contract import Deposit, why_another, why_slow, why_stale
+from sandboxer.payments.chains.transport import NodeChain, own_keys
 
 # Esplora shows confirmed transactions 25 at a time; an address of one invoice has a few.
 _PAGE = 25
 _MOST_PAGES = 40
 
 
-class Esplora:
+class Esplora(NodeChain):
     """`Chain` over Esplora. `url` ends before `/blocks/...` (public ones end in `/api`)."""
 
     def __init__(
@@ -35,14 +34,7 @@ class Esplora:
         keys: AccountKey | None = None,
         timeout: httpx.Timeout | None = None,
     ) -> None:
-        self.code = network.coin
-        self.network = network
-        self._keys = keys
-        self._wire = Wire(self.code, url, timeout=timeout or TIMEOUT)
-        self._read = Reader(self.code)
-
-    async def close(self) -> None:
-        await self._wire.close()
+        super().__init__(network, url, keys, timeout)
 
     # -- Chain ---------------------------------------------------------------------------------------------
 
@@ -50,9 +42,7 @@ class Esplora:
         return self._read.integer(await self._get("/blocks/tip/height"), "the height")
 
     async def fresh_address(self, index: int) -> str:
-        if self._keys is None:
-            raise self._wire.trouble("no xpub is configured, so no address can be derived")
-        address = self._keys.address(index)
+        address = own_keys(self._keys, self._wire).address(index)
         about = self._read.object(await self._get(f"/address/{address}"))
         seen = [
             self._read.integer(self._read.object(about.get(part)).get("tx_count"), "tx_count")
@@ -63,17 +53,8 @@ class Esplora:
         return address
 
     async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
-        wanted = list(dict.fromkeys(addresses))
-        for address in wanted:
-            self.check_address(address)
-        found = [each for address in wanted for each in await self._received(address)]
+        found = [each for address in self._checked_once(addresses) for each in await self._received(address)]
         return await self._checked(found)
-
-    def check_address(self, text: str) -> None:
-        script_of(text, self.network)
-
-    def payment_uri(self, address: str, amount: int, label: str) -> str:
-        return payment_uri(self.code, address, amount, label)
 
     # -- Checkable -----------------------------------------------------------------------------------------
 
@@ -90,19 +71,13 @@ class Esplora:
         """The index of addresses is what we need of it."""
         if self._keys is None:
             return None
-        try:
-            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
-                await self._received(self._keys.address(MAX_INDEX))
-        except TimeoutError:
-            return SLOW
-        return None
+        return await why_slow(self._received(self._keys.address(MAX_INDEX)))
 
     # -- Funds ---------------------------------------------------------------------------------------------
 
     async def unspent(self, addresses: Sequence[str]) -> list[Deposit]:
         found = []
-        for address in dict.fromkeys(addresses):
-            self.check_address(address)
+        for address in self._checked_once(addresses):
             for row in self._read.objects(await self._get(f"/address/{address}/utxo")):
                 mined = self._is_confirmed(row)
                 found.append(
@@ -121,16 +96,14 @@ class Esplora:
         answer = await self._wire.post("/tx", raw.hex())
         if answer.status_code == 400:
             raise Conflict(why=f"the {self.code} network refuses the transaction: {answer.text[:200]}")
-        if answer.status_code != 200:
-            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        self._check_ok(answer)
         return self._read.hash(answer.text.strip(), "txid")
 
     async def depth(self, txid: str) -> int | None:
         answer = await self._wire.get(f"/tx/{txid}")
         if answer.status_code == 404:
             return None
-        if answer.status_code != 200:
-            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        self._check_ok(answer)
         tx = self._read.object(self._wire.json(answer))
         if not self._is_confirmed(tx):
             return 0
@@ -204,8 +177,11 @@ class Esplora:
 
     async def _get(self, path: str) -> Any:
         answer = await self._wire.get(path)
-        if answer.status_code != 200:
-            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        self._check_ok(answer)
         text = answer.text.strip()
         # Hashes come bare, all else as JSON (a height is both).
         return text if len(text) == 64 and not text.startswith("{") else self._wire.json(answer)
+
+    def _check_ok(self, answer: httpx.Response) -> None:
+        if answer.status_code != 200:
+            raise self._wire.trouble(f"HTTP {answer.status_code}")

@@ -6,63 +6,43 @@ ours beside it (optional) tells height and block hashes apart from the wallet.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, InvalidRequest
 from sandboxer.payments.chains.addresses import check_monero_address, payment_uri
-from sandboxer.payments.chains.contract import LOOKUP_LIMIT, MOST_BEHIND, SLOW, Deposit
-from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.contract import MOST_BEHIND, Deposit, why_slow
+from sandboxer.payments.chains.transport import MONERO_PATH, TIMEOUT, JsonRpc, MoneroServer, NodeError, Wire
 
 # "Unknown error" and "wrong address" of monero's wallet_rpc_server_error_codes.h: both are said of an address
 # that is not the wallet's.
 _NOT_OURS = frozenset({-1, -2})
-_PATH = "/json_rpc"
 # Of WALLET_RPC_VERSION_MAJOR in wallet_rpc_server_commands_defs.h.
 _WALLET_RPC_MAJOR = 1
 _NETTYPES = {"regtest": "fakechain"}
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class MoneroWallet:
+class MoneroWallet(MoneroServer):
     """`Chain` over a wallet server. Index i is subaddress i + 1 of the account: 0 is its main address, which
     may be known to anyone."""
 
-    code = "XMR"
-
     def __init__(
-        self,
-        url: str,
-        *,
-        user: str | None = None,
-        password: str | None = None,
-        account: int = 0,
-        network: str = "mainnet",
-        daemon_url: str | None = None,
-        timeout: httpx.Timeout | None = None,
+        self, url: str, *, daemon_url: str | None = None, timeout: httpx.Timeout | None = None, **login: Any
     ) -> None:
-        self.network = network
-        self.account = account
-        auth = httpx.DigestAuth(user, password or "") if user else None
-        options: dict[str, Any] = {"timeout": timeout} if timeout else {}
-        self._wires = [Wire(self.code, url, auth=auth, **options)]
-        self._wallet = JsonRpc(self._wires[0], _PATH)
-        self._daemon: JsonRpc | None = None
-        if daemon_url:
-            self._wires.append(Wire(self.code, daemon_url, **options))
-            self._daemon = JsonRpc(self._wires[-1], _PATH)
-        self._read = Reader(self.code)
+        """`login`: as `MoneroServer` takes it."""
+        super().__init__(url, timeout=timeout, **login)
+        self._daemon_wire = Wire(self.code, daemon_url, timeout=timeout or TIMEOUT) if daemon_url else None
+        self._daemon = JsonRpc(self._daemon_wire, MONERO_PATH) if self._daemon_wire else None
         # Subaddresses never change hands, so what was asked once is known.
         self._minor_of: dict[str, int] = {}
 
     async def close(self) -> None:
-        for wire in self._wires:
-            await wire.close()
+        await super().close()
+        if self._daemon_wire is not None:
+            await self._daemon_wire.close()
 
     # -- Chain ---------------------------------------------------------------------------------------------
 
@@ -128,11 +108,8 @@ class MoneroWallet:
         if version >> 16 != _WALLET_RPC_MAJOR:
             spoken = f"{version >> 16}.{version & 0xFFFF}"
             return f"its wallet server speaks version {spoken}, {_WALLET_RPC_MAJOR}.x is needed"
-        try:
-            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
-                await self.deposits([await self._subaddress(0)])
-        except TimeoutError:
-            return f"{SLOW}; its wallet may still be reading the chain"
+        if (why := await why_slow(self._look_up_first())) is not None:
+            return f"{why}; its wallet may still be reading the chain"
         if self._daemon is None:
             return None
         read = await self._ask(self._wallet, "get_height")
@@ -140,6 +117,9 @@ class MoneroWallet:
         if (tip := await self.tip()) - height > MOST_BEHIND:
             return f"its wallet has read {height} of {tip} blocks"
         return None
+
+    async def _look_up_first(self) -> None:
+        await self.deposits([await self._subaddress(0)])
 
     async def _why_wrong_daemon(self, daemon: JsonRpc) -> str | None:
         about = await self._ask(daemon, "get_info")
@@ -232,7 +212,7 @@ class MoneroWallet:
             except NodeError as error:
                 if error.code in _NOT_OURS:
                     return None
-                raise self._wires[0].trouble(str(error)) from None
+                raise self._wire.trouble(str(error)) from None
             place = self._read.object(answer.get("index"))
             if place.get("major") != self.account:
                 return None
@@ -245,4 +225,4 @@ class MoneroWallet:
         try:
             return self._read.object(await rpc.call(method, params or {}))
         except NodeError as error:
-            raise self._wires[0].trouble(str(error)) from None
+            raise self._wire.trouble(str(error)) from None

@@ -10,16 +10,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
-from sandboxer.payments.assets import ASSETS, to_atomic
+from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.rates import ASSETS, to_atomic
+
+if TYPE_CHECKING:
+    from sandboxer.payments.chains.bitcoin import AccountKey
 
 MAX_ANSWER = 32 * 2**20
 TIMEOUT = httpx.Timeout(20, connect=5)
 TIMED_OUT = "no answer in time"
+MONERO_PATH = "/json_rpc"
 
 
 class NodeError(Exception):
@@ -166,3 +171,70 @@ class Reader:
             return to_atomic(Decimal(value), ASSETS[self.chain])
         except InvalidRequest:
             raise self.nonsense(f"{name} is {str(value)[:40]}") from None
+
+
+class NodeChain:
+    """The part of a `Chain` that the adapters of the Bitcoin family share: one node of one network, and the
+    keys whose addresses are handed out."""
+
+    def __init__(
+        self,
+        network: Network,
+        url: str,
+        keys: AccountKey | None,
+        timeout: httpx.Timeout | None,
+        auth: httpx.Auth | None = None,
+    ) -> None:
+        self.code = network.coin
+        self.network = network
+        self._keys = keys
+        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
+        self._read = Reader(self.code)
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    def check_address(self, text: str) -> None:
+        script_of(text, self.network)
+
+    def payment_uri(self, address: str, amount: int, label: str) -> str:
+        return payment_uri(self.code, address, amount, label)
+
+    def _checked_once(self, addresses: Sequence[str]) -> list[str]:
+        """Each address once. Raises InvalidRequest for one that is not of this chain."""
+        wanted = list(dict.fromkeys(addresses))
+        for address in wanted:
+            self.check_address(address)
+        return wanted
+
+
+def own_keys(keys: AccountKey | None, wire: Wire) -> AccountKey:
+    if keys is None:
+        raise wire.trouble("no xpub is configured, so no address can be derived")
+    return keys
+
+
+class MoneroServer:
+    """A monero-wallet-rpc, with the account in it that we use."""
+
+    code = "XMR"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        account: int = 0,
+        network: str = "mainnet",
+        timeout: httpx.Timeout | None = None,
+    ) -> None:
+        self.network = network
+        self.account = account
+        auth = httpx.DigestAuth(user, password or "") if user else None
+        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
+        self._wallet = JsonRpc(self._wire, MONERO_PATH)
+        self._read = Reader(self.code)
+
+    async def close(self) -> None:
+        await self._wire.close()

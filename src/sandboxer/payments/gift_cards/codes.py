@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 
 from sandboxer.kernel.errors import InvalidRequest, TooManyRequests, WorkNeeded
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.payments.gift_cards.records import GiftPolicy
 
 WORDS = 4
@@ -49,14 +50,14 @@ NETWORK_WRONG = 3
 WORK_INFO = "gift-card-work-v1"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Challenge:
     text: str
     bits: int
     expires: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Work:
     """A challenge of ours that the caller has solved."""
 
@@ -64,7 +65,7 @@ class Work:
     solution: str
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Origin:
     """Where an attempt comes from, as the limits count it."""
 

@@ -8,26 +8,46 @@
 
 All cents that were ever put on cards are on cards, in income, back in the stock, or back outside. A card
 loses its cents again if the chain takes its payment back. Everything here happens inside a transaction.
+
+A refund gives back what is left on a card: as sats, to the buyer's address, or to the giver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import Connection
 
-from sandboxer.kernel.errors import Broken
-from sandboxer.money.exchange import LockedRate, exchange
-from sandboxer.money.ledger import Balance, balance, open_account, post_transfer, void_pending
+from sandboxer.kernel.errors import Broken, Conflict
+from sandboxer.money.ledger import (
+    Balance,
+    LockedRate,
+    balance,
+    exchange,
+    open_account,
+    post_transfer,
+    void_pending,
+)
 from sandboxer.money.transfers import AccountKind, Asset, Phase, Transfer
 from sandboxer.payments.credits import credit_final, external
 from sandboxer.payments.gift_cards import repository
-from sandboxer.payments.gift_cards.records import CARDS, KIND, Card, CardSignal, Redemption, RedemptionSignal
-from sandboxer.payments.invoices.records import Invoice
-from sandboxer.payments.oracle.rates import CENTS_PER_USD, SATS_PER_BTC, Rate
+from sandboxer.payments.gift_cards.records import (
+    CARDS,
+    KIND,
+    Card,
+    CardSignal,
+    Redemption,
+    RedemptionSignal,
+    Source,
+)
+from sandboxer.payments.invoices import repository as invoice_rows
+from sandboxer.payments.invoices.records import Invoice, Output, Settled
+from sandboxer.payments.invoices.refunds import name_refund, queue_refund
+from sandboxer.payments.invoices.settlement import SOURCE as BY_INVOICE
+from sandboxer.payments.rates import CENTS_PER_USD, SATS_PER_BTC, Rate
 
 # In US cents.
 STOCK = f"exchange:{Asset.USD_CENTS.value}"
@@ -216,3 +236,94 @@ class GiftCardGoods:
         if invoice.buys.reference is None:
             raise Broken(why=f"{invoice.id} buys a gift card and names none")
         return repository.load_card(conn, invoice.buys.reference, lock=True)
+
+
+def give_back_free(conn: Connection, card: Card, *, now: datetime) -> None:
+    """Take back what is left on a card that the operator gave away; nobody paid for it."""
+    left = left_on(conn, card).posted
+    id = f"gift:{card.id}:given_back"
+    move(conn, id, card.ledger_id, OUTSIDE, left, kind="gift_given_back", reason=card.id, now=now)
+
+
+def refund_to_sats(
+    conn: Connection, card: Card, account: str, btc: Rate, *, actor: str, now: datetime
+) -> tuple[Card, int]:
+    left = _rest(conn, card, actor=actor, now=now)
+    id = f"gift:{card.id}:refund"
+    sats = to_bucket(conn, card, left, btc, account=account, id=id, reason=card.id, now=now)
+    return repository.move_card(conn, card, CardSignal.REFUND, actor=actor, now=now), sats
+
+
+def refund_to_address(
+    conn: Connection, card: Card, address: str, *, percent: int, actor: str, now: datetime
+) -> tuple[Card, int]:
+    """Queue refunds for the operator to sign; each spends an output that paid for the card."""
+    if card.invoice is None:
+        raise Conflict(why="it was not paid by invoice", hint="Refund it to an account's sats.")
+    left = _rest(conn, card, actor=actor, now=now)
+    invoice = invoice_rows.find(conn, card.invoice)
+    outputs = [
+        one
+        for one in invoice_rows.outputs_of(conn, invoice.id)
+        if one.settled is Settled.CREDITED and one.is_for_price and one.is_money
+    ]
+    owed = invoice.price.atomic * left // card.cents * (100 - percent) // 100
+    shares = split(owed, outputs)
+    if not owed or sum(amount for _, amount in shares) < owed:
+        raise Conflict(why="its payment cannot go back by itself", hint="Refund it to an account's sats.")
+    for output, amount in shares:
+        id = name_refund(f"gift:{card.id}:{output.name}")
+        queue_refund(conn, output, id=id, address=address, amount=amount, reason=KIND, now=now)
+    _post_refund(conn, card, invoice, left, percent, now)
+    return repository.move_card(conn, card, CardSignal.REFUND, actor=actor, now=now), owed
+
+
+def split(owed: int, outputs: Sequence[Output]) -> list[tuple[Output, int]]:
+    """Return how much of each output is refunded, the largest first. Pure."""
+    shares = []
+    for output in sorted(outputs, key=lambda one: (-one.amount, one.name)):
+        amount = min(owed, output.amount)
+        if amount:
+            shares.append((output, amount))
+        owed -= amount
+    return shares
+
+
+def _rest(conn: Connection, card: Card, *, actor: str, now: datetime) -> int:
+    if card.source is Source.OPERATOR:
+        raise Conflict(why="nobody paid for this card", hint="Revoke it.")
+    cancel_pending(conn, card, reason="the card was refunded", actor=actor, now=now)
+    left = left_on(conn, card).available
+    if not left:
+        raise Conflict(why="nothing is left on it")
+    return left
+
+
+def _post_refund(
+    conn: Connection, card: Card, invoice: Invoice, left: int, percent: int, now: datetime
+) -> None:
+    """Move the cents back to the stock, less what is kept, and the sats they had brought back outside."""
+    back = left * (100 - percent) // 100
+    id = f"gift:{card.id}:refund"
+    move(conn, id, card.ledger_id, STOCK, back, kind="gift_refunded", reason=invoice.id, now=now)
+    move(
+        conn,
+        f"{id}:kept",
+        card.ledger_id,
+        INCOME,
+        left - back,
+        kind="gift_restocking",
+        reason=invoice.id,
+        now=now,
+    )
+    if sats := invoice.price.sats * back // card.cents:
+        out = Transfer(
+            id=f"{id}:sats",
+            debit=SATS_STOCK,
+            credit=external(BY_INVOICE),
+            amount=sats,
+            kind="gift_refunded",
+            reason=invoice.id,
+            at=now,
+        )
+        post_transfer(conn, out)

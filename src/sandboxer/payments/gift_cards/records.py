@@ -7,13 +7,15 @@ an unknown name is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sandboxer.kernel.clock import parse_duration
-from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import value_class
+from sandboxer.payments.invoices.records import Kind, read_terms
+from sandboxer.store.steps import Lifecycle
 
 KIND = "gift_card"
 
@@ -26,14 +28,7 @@ class Source(StrEnum):
     OPERATOR = "operator"
 
 
-class Kind(StrEnum):
-    """What a redemption buys."""
-
-    TIER = "tier"
-    SATS = "sats"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Approval:
     """Who is asked before anything is redeemed: an address, a webhook, or both."""
 
@@ -41,7 +36,7 @@ class Approval:
     webhook: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Card:
     # 130 random bits: who knows it may see how the card stands, and nothing else.
     id: str
@@ -73,7 +68,7 @@ class Card:
         return f"gift:{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Redemption:
     # Unguessable: who knows it may follow it.
     id: str
@@ -83,6 +78,7 @@ class Redemption:
     # What was asked for, hashed: the same request id must ask for the same.
     fingerprint: str
     state: RedemptionState
+    # What it buys: a tier or sats.
     kind: Kind
     tier: int | None
     months: int | None
@@ -107,7 +103,7 @@ class Redemption:
         return f"gift:{self.card}:{self.id}:hold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GiftPolicy:
     """What an operator decides about gift cards."""
 
@@ -199,7 +195,7 @@ REDEMPTIONS: Mapping[tuple[RedemptionState, RedemptionSignal], RedemptionState] 
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class MailServer:
     host: str
     port: int
@@ -213,42 +209,10 @@ class MailServer:
     timeout_s: float = 20.0
 
 
-def next_card_state(state: CardState, signal: CardSignal) -> CardState:
-    try:
-        return CARDS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
-
-
-def next_redemption_state(state: RedemptionState, signal: RedemptionSignal) -> RedemptionState:
-    try:
-        return REDEMPTIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
-
-
-def render_mermaid() -> str:
-    """Both tables as one diagram for the documents."""
-    lines = ["stateDiagram-v2", f"    [*] --> {C.AWAITING}: by invoice", f"    [*] --> {C.ACTIVE}: at once"]
-    lines += [f"    {state} --> {end}: {signal}" for (state, signal), end in CARDS.items()]
-    lines += [f"    [*] --> {R.GRANTED}: redeemed", f"    [*] --> {R.PENDING_APPROVAL}: needs approval"]
-    lines += [f"    {state} --> {end}: {signal}" for (state, signal), end in REDEMPTIONS.items()]
-    return "\n".join(lines) + "\n"
+next_card_state = Lifecycle(CARDS).next_state
+next_redemption_state = Lifecycle(REDEMPTIONS).next_state
 
 
 def read_gift_policy(given: Mapping[str, Any]) -> GiftPolicy:
     """Terms that are not named keep their default."""
-    known = {one.name for one in fields(GiftPolicy)}
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
-            raise InvalidRequest(field=f"gift_cards.{name}", why=f"known are {', '.join(sorted(known))}")
-        if name == "approve_within":
-            value = parse_duration(str(value), field=f"gift_cards.{name}")
-        elif name == "for_sats":
-            if not isinstance(value, bool):
-                raise InvalidRequest(field=f"gift_cards.{name}", why="it must be true or false")
-        elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidRequest(field=f"gift_cards.{name}", why="it must be a whole number, not below zero")
-        values[name] = value
-    return GiftPolicy(**values)
+    return GiftPolicy(**read_terms(GiftPolicy, given, "gift_cards"))

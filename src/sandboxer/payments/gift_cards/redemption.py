@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -19,9 +19,7 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.authority import Act, demand_may
-from sandboxer.identity.key_life import Claim, KeyLife
-from sandboxer.identity.seal import Seal
-from sandboxer.kernel.clock import Clock
+from sandboxer.identity.key_life import Claim
 from sandboxer.kernel.errors import (
     Broken,
     Conflict,
@@ -31,8 +29,8 @@ from sandboxer.kernel.errors import (
     SandboxerError,
     TooManyRequests,
 )
-from sandboxer.kernel.ids import new_id
-from sandboxer.money.pricing import TierPrices, tier_price
+from sandboxer.kernel.values import new_id, value_class
+from sandboxer.money.pricing import tier_price
 from sandboxer.payments.credits import account_to_pay
 from sandboxer.payments.gift_cards import ledger, repository
 from sandboxer.payments.gift_cards.approval import Asking
@@ -40,22 +38,21 @@ from sandboxer.payments.gift_cards.codes import LOOKUP_INFO, Attempts, Origin, W
 from sandboxer.payments.gift_cards.ledger import note_empty
 from sandboxer.payments.gift_cards.records import (
     Card,
-    GiftPolicy,
-    Kind,
     Redemption,
     RedemptionSignal,
     RedemptionState,
 )
+from sandboxer.payments.gift_cards.use_cases import GiftCardDependencies
 from sandboxer.payments.goods import entitled_until
-from sandboxer.payments.oracle.rates import Rate, Rates
-from sandboxer.store.engine import Store
+from sandboxer.payments.invoices.records import Kind
+from sandboxer.payments.rates import Rate
 
 T = TypeVar("T")
 CLAIM_INFO = "gift-card-claim-v1"
 DAY_S = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Ask:
     """Tier and months, or cents to be turned into sats (None: all that is left)."""
 
@@ -74,7 +71,7 @@ class Ask:
         return hashlib.sha256(repr(said).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Redeemed:
     redemption: Redemption
     # What may still be redeemed of the card.
@@ -86,28 +83,12 @@ class Redeemed:
 
 
 class Redeeming:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        seal: Seal,
-        rates: Rates,
-        tiers: TierPrices,
-        key_life: KeyLife,
-        asking: Asking,
-        policy: GiftPolicy,
-        attempts: Attempts,
-    ) -> None:
+    def __init__(self, deps: GiftCardDependencies, asking: Asking, attempts: Attempts) -> None:
         self.attempts = attempts
-        self._store = store
-        self._clock = clock
-        self._rates = rates
-        self._tiers = tiers
-        self._key_life = key_life
+        self._deps = deps
         self._asking = asking
-        self._policy = policy
-        self._pepper = seal.derive(LOOKUP_INFO)
-        self._claim_key = seal.derive(CLAIM_INFO)
+        self._pepper = deps.seal.derive(LOOKUP_INFO)
+        self._claim_key = deps.seal.derive(CLAIM_INFO)
 
     async def balance(
         self, code: str, work: Work | None = None, origin: Origin | None = None
@@ -129,9 +110,9 @@ class Redeeming:
         """
         lookup = lookup_of(ask.code, self._pepper)
         price = self._price(ask)
-        btc = await self._rates.usd("BTC") if price is None else None
+        btc = await self._deps.rates.usd("BTC") if price is None else None
         claim = self._claim(lookup, ask.request_id)
-        now = self._clock.now()
+        now = self._deps.clock.now()
 
         def redeem(conn: Connection) -> Redeemed | None:
             if (known := repository.find_asked(conn, lookup, ask.request_id)) is not None:
@@ -157,7 +138,7 @@ class Redeeming:
 
     async def status(self, id: str) -> Redeemed:
         """Return a redemption to anybody who knows its id. Raises NotFound."""
-        return await self._store.read(
+        return await self._deps.store.read(
             lambda conn: self._shown(conn, repository.load_redemption(conn, id), None)
         )
 
@@ -166,23 +147,23 @@ class Redeeming:
 
         Raises NotFound, Conflict (too late).
         """
-        id = self._asking.read(token, now=self._clock.now())
+        id = self._asking.read(token, now=self._deps.clock.now())
 
         def load(conn: Connection) -> tuple[Redemption, Card]:
             one = repository.load_redemption(conn, id)
             return one, repository.load_card(conn, one.card)
 
-        return await self._store.read(load)
+        return await self._deps.store.read(load)
 
     async def approve(self, token: str) -> Redeemed:
         """Approve a redemption, once.
 
         Raises NotFound, Conflict (answered before, too late), NoRate (the link stays valid).
         """
-        id = self._asking.read(token, now=self._clock.now())
+        id = self._asking.read(token, now=self._deps.clock.now())
         kind = (await self.status(id)).redemption.kind
-        btc = await self._rates.usd("BTC") if kind is Kind.SATS else None
-        now = self._clock.now()
+        btc = await self._deps.rates.usd("BTC") if kind is Kind.SATS else None
+        now = self._deps.clock.now()
 
         def approve(conn: Connection) -> Redeemed:
             card, one = _locked(conn, id)
@@ -195,23 +176,23 @@ class Redeeming:
             note_empty(conn, card, actor=repository.ACTOR, now=now)
             return self._shown(conn, done, None)
 
-        return await self._store.write(approve)
+        return await self._deps.store.write(approve)
 
     async def deny(self, token: str) -> Redeemed:
         """Deny a redemption, once; what was held is on the card again."""
-        id = self._asking.read(token, now=self._clock.now())
-        now = self._clock.now()
+        id = self._asking.read(token, now=self._deps.clock.now())
+        now = self._deps.clock.now()
 
         def deny(conn: Connection) -> Redeemed:
             _, one = _locked(conn, id)
             _refuse_answered(one, now)
             return self._shown(conn, _end(conn, one, RedemptionSignal.DENY, "denied", now), None)
 
-        return await self._store.write(deny)
+        return await self._deps.store.write(deny)
 
     async def expire_overdue(self) -> datetime | None:
         """End redemptions that nobody answered. Returns when the next is due."""
-        now = self._clock.now()
+        now = self._deps.clock.now()
 
         def expire(conn: Connection) -> None:
             for id in repository.overdue(conn, now=now):
@@ -219,9 +200,9 @@ class Redeeming:
                 if one.state is RedemptionState.PENDING_APPROVAL:
                     _end(conn, one, RedemptionSignal.TIME_OVER, "nobody answered in time", now)
 
-        if await self._store.read(lambda conn: repository.overdue(conn, now=now, limit=1)):
-            await self._store.write(expire)
-        return await self._store.read(repository.next_overdue)
+        if await self._deps.store.read(lambda conn: repository.overdue(conn, now=now, limit=1)):
+            await self._deps.store.write(expire)
+        return await self._deps.store.read(repository.next_overdue)
 
     async def _attempt(
         self,
@@ -232,9 +213,9 @@ class Redeeming:
         is_write: bool,
     ) -> T:
         """Count an attempt before the code is looked up, and give it back if the code was right."""
-        wall = int(self._clock.now().timestamp())
+        wall = int(self._deps.clock.now().timestamp())
         begun = self.attempts.begin(work, now=time.monotonic(), wall=wall, origin=origin)
-        run = self._store.write if is_write else self._store.read
+        run = self._deps.store.write if is_write else self._deps.store.read
         try:
             found = await run(act)
         except SandboxerError:
@@ -252,7 +233,7 @@ class Redeeming:
             return None
         if ask.tier is None or ask.months is None or ask.cents is not None:
             raise InvalidRequest(field="tier", why="name a tier and months, or cents, or neither for all")
-        return tier_price(ask.tier, ask.months, self._tiers).cents
+        return tier_price(ask.tier, ask.months, self._deps.tiers).cents
 
     def _asked(
         self,
@@ -297,7 +278,7 @@ class Redeeming:
         )
 
     def _hold(self, conn: Connection, card: Card, asked: Redemption, now: datetime) -> Redemption:
-        policy = self._policy
+        policy = self._deps.policy
         if len(repository.pending_of(conn, card.id)) >= policy.pending_per_card or (
             repository.asked_today(conn, card.id, now=now) >= policy.asked_per_day
         ):
@@ -327,7 +308,7 @@ class Redeeming:
         accounts.ensure(conn, one.account, actor=repository.ACTOR, now=now)
         public_key = one.public_key
         if one.claim_hash is not None and public_key is None:
-            public_key = self._key_life.prepare(
+            public_key = self._deps.key_life.prepare(
                 conn, one.account, "gift card", claim_hash=one.claim_hash, actor=repository.ACTOR
             )
         given = replace(one, public_key=public_key, updated_at=now)

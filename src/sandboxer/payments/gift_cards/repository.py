@@ -1,9 +1,4 @@
-"""Cards and redemptions in the database. Plain functions for use inside a transaction; no decisions.
-
-The tables of gift cards. What is on a card is a ledger account in US cents; no column says it.
-
-The words are nowhere: `lookup` is their hash under a key that the database does not hold.
-"""
+"""Cards and redemptions in the database. Plain functions for use inside a transaction; no decisions."""
 
 from __future__ import annotations
 
@@ -13,35 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Index,
-    Integer,
-    LargeBinary,
-    Row,
-    Table,
-    Text,
-    and_,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
-from sandboxer.kernel.errors import NotFound
 from sandboxer.observe.events import record
 from sandboxer.payments.gift_cards.records import (
     Approval,
     Card,
     CardSignal,
     CardState,
-    Kind,
     Redemption,
     RedemptionSignal,
     RedemptionState,
@@ -49,79 +23,16 @@ from sandboxer.payments.gift_cards.records import (
     next_card_state,
     next_redemption_state,
 )
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.payments.invoices.records import Kind
+from sandboxer.payments.tables import after_last, gift_cards, gift_redemptions, load_row
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 ACTOR = "system:gift_cards"
 # Announced when something may have to be sent or to end.
 TOPIC = "gift_cards"
 MAX_PAGE = 500
-_PENDING = text("state = 'pending_approval'")
-_DUE = text("due_at IS NOT NULL")
-gift_cards = Table(
-    "gift_cards",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("cents", BigInteger, nullable=False),
-    Column("written_off", BigInteger, nullable=False),
-    Column("lookup", Text, nullable=True),
-    Column("claim_hash", Text, nullable=False),
-    Column("account", Text, nullable=True),
-    Column("invoice", Text, nullable=True),
-    # Whom to ask: {"email": …, "webhook": …}; empty: nobody.
-    Column("approval", JsonValue, nullable=False),
-    Column("approval_secret", LargeBinary, nullable=True),
-    Column("reason", Text, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-    Column("paid_at", UtcDateTime, nullable=True),
-    Column("shown_at", UtcDateTime, nullable=True),
-    Column("revoked_at", UtcDateTime, nullable=True),
-    Index("uq_gift_cards_lookup", "lookup", unique=True),
-    Index(None, "created_at", "id"),
-)
-gift_redemptions = Table(
-    "gift_redemptions",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("card", Text, nullable=False),
-    Column("request_id", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("tier", Integer, nullable=True),
-    Column("months", Integer, nullable=True),
-    Column("cents", BigInteger, nullable=False),
-    Column("sats", BigInteger, nullable=True),
-    Column("rate", Text, nullable=True),
-    Column("account", Text, nullable=False),
-    Column("is_new_account", Boolean, nullable=False),
-    Column("claim_hash", Text, nullable=True),
-    Column("public_key", Text, nullable=True),
-    Column("entitled_until", UtcDateTime, nullable=True),
-    Column("reason", Text, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime, nullable=True),
-    Index("uq_gift_redemptions_card_request_id", "card", "request_id", unique=True),
-    Index(None, "expires_at", sqlite_where=_PENDING, postgresql_where=_PENDING),
-)
 _c, _r = gift_cards.c, gift_redemptions.c
-# Mail still to be sent. The text is made when it is sent: the link that approves is not kept.
-gift_mails = Table(
-    "gift_mails",
-    metadata,
-    Column("redemption", Text, primary_key=True),
-    Column("address", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("tries", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("due_at", UtcDateTime, nullable=True),
-    Index(None, "due_at", sqlite_where=_DUE, postgresql_where=_DUE),
-)
 
 
 def add_card(conn: Connection, card: Card, *, actor: str) -> None:
@@ -141,15 +52,11 @@ def change_card(conn: Connection, id: str, **values: Any) -> None:
 
 
 def load_card(conn: Connection, id: str, *, lock: bool = False) -> Card:
-    found = find_card(conn, id, lock=lock)
-    if found is None:
-        raise NotFound(what="gift card", id=id)
-    return found
+    return _card(load_row(conn, gift_cards, id, what="gift card", lock=lock))
 
 
 def find_card(conn: Connection, id: str, *, lock: bool = False) -> Card | None:
-    query = select(gift_cards).where(_c.id == id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    row = _row(conn, select(gift_cards).where(_c.id == id), lock)
     return None if row is None else _card(row)
 
 
@@ -159,7 +66,7 @@ def find_live(conn: Connection, lookup: str, *, lock: bool = False) -> Card | No
     Unknown, spent, revoked and taken back are one question with one answer: nothing tells them apart.
     """
     query = select(gift_cards).where(_c.lookup == lookup, _c.state == CardState.ACTIVE.value)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    row = _row(conn, query, lock)
     if row is None or not hmac.compare_digest(row.lookup, lookup):
         return None
     return _card(row)
@@ -175,9 +82,7 @@ def page(conn: Connection, *, state: CardState | None, after: str | None, limit:
     if state is not None:
         query = query.where(_c.state == state.value)
     if after is not None:
-        last = load_card(conn, after)
-        older = or_(_c.created_at < last.created_at, and_(_c.created_at == last.created_at, _c.id < last.id))
-        query = query.where(older)
+        query = query.where(after_last(gift_cards, load_card(conn, after)))
     return [_card(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_PAGE))))]
 
 
@@ -219,11 +124,7 @@ def save_redemption(conn: Connection, redemption: Redemption) -> None:
 
 
 def load_redemption(conn: Connection, id: str, *, lock: bool = False) -> Redemption:
-    query = select(gift_redemptions).where(_r.id == id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise NotFound(what="redemption", id=id)
-    return _redemption(row)
+    return _redemption(load_row(conn, gift_redemptions, id, what="redemption", lock=lock))
 
 
 def find_asked(conn: Connection, lookup: str, request_id: str) -> Redemption | None:
@@ -257,13 +158,14 @@ def next_overdue(conn: Connection) -> datetime | None:
     return found
 
 
-def asked_since(conn: Connection, card: str, since: datetime) -> int:
+def asked_today(conn: Connection, card: str, *, now: datetime) -> int:
+    since = now - timedelta(days=1)
     query = select(func.count()).where(_r.card == card, _r.created_at > since, _r.expires_at.is_not(None))
     return int(conn.execute(query).scalar_one())
 
 
-def asked_today(conn: Connection, card: str, *, now: datetime) -> int:
-    return asked_since(conn, card, now - timedelta(days=1))
+def _row(conn: Connection, query: Select[Any], lock: bool) -> Row[Any] | None:
+    return conn.execute(query.with_for_update() if lock else query).one_or_none()
 
 
 def _tell_card(conn: Connection, card: Card, reason: str, actor: str, now: datetime) -> None:
@@ -312,16 +214,8 @@ def _card_row(card: Card) -> dict[str, Any]:
 
 
 def _card(row: Row[Any]) -> Card:
-    values = row._asdict()
-    asks = values["approval"]
-    return Card(
-        **values
-        | {
-            "state": CardState(values["state"]),
-            "source": Source(values["source"]),
-            "approval": Approval(**asks) if asks else None,
-        }
-    )
+    approval = Approval(**row.approval) if row.approval else None
+    return from_row(Card, row, state=CardState(row.state), source=Source(row.source), approval=approval)
 
 
 def _redemption_row(one: Redemption) -> dict[str, Any]:
@@ -330,5 +224,4 @@ def _redemption_row(one: Redemption) -> dict[str, Any]:
 
 
 def _redemption(row: Row[Any]) -> Redemption:
-    values = row._asdict()
-    return Redemption(**values | {"state": RedemptionState(values["state"]), "kind": Kind(values["kind"])})
+    return from_row(Redemption, row, state=RedemptionState(row.state), kind=Kind(row.kind))

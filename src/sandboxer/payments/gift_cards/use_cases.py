@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -13,40 +13,42 @@ from sandboxer.accounts import records as accounts
 from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.identity.authenticate import matches
-from sandboxer.identity.key_life import Claim, new_claim
+from sandboxer.identity.key_life import Claim, KeyLife, new_claim
 from sandboxer.identity.keys import secret_hash
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotAvailable, SandboxerError
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.money.buckets import spend
+from sandboxer.money.pricing import TierPrices
 from sandboxer.money.segments import count_move
 from sandboxer.observe.webhooks.carrier import new_secret
 from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.credits import account_to_pay
-from sandboxer.payments.gift_cards import ledger, refunds, repository
+from sandboxer.payments.gift_cards import ledger, repository
+from sandboxer.payments.gift_cards.approval import SECRET_CONTEXT, check_address
 from sandboxer.payments.gift_cards.codes import LOOKUP_INFO, lookup_of, new_code
 from sandboxer.payments.gift_cards.ledger import cancel_pending, issue
-from sandboxer.payments.gift_cards.mail import check_address
 from sandboxer.payments.gift_cards.records import (
     KIND,
+    POLICY,
     Approval,
     Card,
     CardSignal,
     CardState,
     GiftPolicy,
+    MailServer,
     Source,
 )
 from sandboxer.payments.invoices.records import Buys
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases, Order, Ordered
-from sandboxer.payments.oracle.rates import Rates, sats_for_cents
+from sandboxer.payments.rates import Rates, sats_for_cents
 from sandboxer.store.engine import Store
 
-SECRET_CONTEXT = "gift-approval"
 Also = Callable[[Connection, str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CardOrder:
     cents: int
     source: Source
@@ -63,7 +65,7 @@ class CardOrder:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Created:
     card: Card
     # Proves the buyer; shown here and never again.
@@ -75,7 +77,7 @@ class Created:
     approval_secret: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Who:
     """Who wants to do something with a card: the buyer by his claim or account, or the operator."""
 
@@ -88,35 +90,35 @@ class Who:
         return self.account or "claim"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class CardView:
     card: Card
     left: int
     held: int
 
 
+@value_class
+class GiftCardDependencies:
+    store: Store
+    clock: Clock
+    seal: Seal
+    rates: Rates
+    tiers: TierPrices
+    key_life: KeyLife
+    # Must sell `ledger.GiftCardGoods`.
+    invoices: InvoiceUseCases
+    webhooks: Webhooks
+    # The platform's own address, for links.
+    url: str
+    policy: GiftPolicy = POLICY
+    # None: no mail is sent.
+    mail: MailServer | None = None
+
+
 class GiftCardUseCases:
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        seal: Seal,
-        rates: Rates,
-        invoices: InvoiceUseCases,
-        webhooks: Webhooks,
-        policy: GiftPolicy,
-        *,
-        has_mail: bool,
-    ) -> None:
-        self.policy = policy
-        self.invoices = invoices
-        self.rates = rates
-        self.has_mail = has_mail
-        self._store = store
-        self._clock = clock
-        self._seal = seal
-        self._webhooks = webhooks
-        self._pepper = seal.derive(LOOKUP_INFO)
+    def __init__(self, deps: GiftCardDependencies) -> None:
+        self.deps = deps
+        self._pepper = deps.seal.derive(LOOKUP_INFO)
 
     async def create(self, order: CardOrder, *, also: Also | None = None) -> Created:
         """`also` is written in the transaction that makes the card (and takes the sats), with its id.
@@ -125,7 +127,7 @@ class GiftCardUseCases:
         """
         self._check(order)
         claim = new_claim()
-        now, id = self._clock.now(), new_id("gft")
+        now, id = self.deps.clock.now(), new_id("gft")
         secret, sealed = self._approval_secret(id, order.approval)
         card = Card(
             id=id,
@@ -156,7 +158,7 @@ class GiftCardUseCases:
 
         What could be paid for was not: the invoice of a card paid so is told again.
         """
-        now, claim = self._clock.now(), new_claim()
+        now, claim = self.deps.clock.now(), new_claim()
 
         def again(conn: Connection) -> Created | None:
             card = repository.find_card(conn, id, lock=True)
@@ -173,15 +175,15 @@ class GiftCardUseCases:
                 kept, code = self._give_code(conn, kept, now)
             return Created(card=kept, claim=claim, code=code, approval_secret=secret)
 
-        made = await self._store.write(again)
+        made = await self.deps.store.write(again)
         if made is None or made.card.invoice is None:
             return made
-        seen = await self.invoices.view(made.card.invoice)
+        seen = await self.deps.invoices.view(made.card.invoice)
         return replace(made, ordered=Ordered(invoice=seen.invoice, uri=seen.uri, claim=None))
 
     async def view(self, id: str) -> CardView:
         """Whoever knows the id may see it. Raises NotFound."""
-        return await self._store.read(lambda conn: _view(conn, repository.load_card(conn, id)))
+        return await self.deps.store.read(lambda conn: _view(conn, repository.load_card(conn, id)))
 
     async def page(
         self, *, state: CardState | None = None, after: str | None = None, limit: int = 100
@@ -191,11 +193,11 @@ class GiftCardUseCases:
                 _view(conn, card) for card in repository.page(conn, state=state, after=after, limit=limit)
             ]
 
-        return await self._store.read(load)
+        return await self.deps.store.read(load)
 
     async def reveal(self, id: str, who: Who, *, again: bool = False) -> tuple[Card, str]:
         """The four words, made in this moment: the first time, or instead of the ones before."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
 
         def reveal(conn: Connection) -> tuple[Card, str]:
             card = repository.load_card(conn, id, lock=True)
@@ -204,7 +206,7 @@ class GiftCardUseCases:
                 raise Conflict(
                     why=f"the card is {card.state.value}",
                     reason="not_paid" if card.state is CardState.AWAITING else "ended",
-                    hint="Pay its invoice and wait for the confirmations; GET the card to see.",
+                    hint="Pay its invoice and wait for the confirmations; the card says when they are there.",
                 )
             if card.shown_at is not None and not again:
                 raise Conflict(
@@ -214,11 +216,11 @@ class GiftCardUseCases:
                 )
             return self._give_code(conn, card, now)
 
-        return await self._store.write(reveal)
+        return await self.deps.store.write(reveal)
 
     async def revoke(self, id: str, who: Who, *, reason: str) -> CardView:
         """Nothing can be redeemed any more; what waits for approval is cancelled. Twice is once."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
 
         def revoke(conn: Connection) -> CardView:
             card = repository.load_card(conn, id, lock=True)
@@ -230,17 +232,17 @@ class GiftCardUseCases:
             )
             cancel_pending(conn, revoked, reason="the card was revoked", actor=who.actor, now=now)
             if card.source is Source.OPERATOR:
-                refunds.give_back_free(conn, revoked, now=now)
+                ledger.give_back_free(conn, revoked, now=now)
             if who.is_owner:
                 _audit(conn, who, "gift_card.revoke", card, reason, now)
             return _view(conn, revoked)
 
-        return await self._store.write(revoke)
+        return await self.deps.store.write(revoke)
 
     async def refund_to_sats(self, id: str, who: Who, *, account: str | None) -> tuple[CardView, int]:
         """What is left becomes sats of an account: by its public id, or the caller's own."""
-        btc = await self.rates.usd("BTC")
-        now = self._clock.now()
+        btc = await self.deps.rates.usd("BTC")
+        now = self.deps.clock.now()
 
         def refund(conn: Connection) -> tuple[CardView, int]:
             card = repository.load_card(conn, id, lock=True)
@@ -249,19 +251,19 @@ class GiftCardUseCases:
             if to is None:
                 raise InvalidRequest(field="account", why="say whose sats they become (a public id)")
             demand_may(conn, to, Act.FUND, now=now)
-            after, sats = refunds.to_sats(conn, card, to, btc, actor=who.actor, now=now)
+            after, sats = ledger.refund_to_sats(conn, card, to, btc, actor=who.actor, now=now)
             return _view(conn, after), sats
 
-        return await self._store.write(refund)
+        return await self.deps.store.write(refund)
 
     async def refund_to_address(self, id: str, who: Who, *, address: str | None) -> tuple[CardView, int]:
         """What is left, less restocking, is queued to go back in the coin it was paid with (atomic units)."""
-        now = self._clock.now()
+        now = self.deps.clock.now()
         invoice_id = (await self.view(id)).card.invoice
         if invoice_id is None:
             raise Conflict(why="it was not paid by invoice", hint="Refund it to an account's sats.")
-        invoice = (await self.invoices.view(invoice_id)).invoice
-        chain = self.invoices.chains.get(invoice.price.asset)
+        invoice = (await self.deps.invoices.view(invoice_id)).invoice
+        chain = self.deps.invoices.chains.get(invoice.price.asset)
         if address is not None:
             if chain is None:
                 raise NotAvailable(what=f"Paying in {invoice.price.asset}", why="it is not set up any more")
@@ -273,15 +275,15 @@ class GiftCardUseCases:
         def refund(conn: Connection) -> tuple[CardView, int]:
             card = repository.load_card(conn, id, lock=True)
             _demand(card, who)
-            after, atomic = refunds.to_address(
-                conn, card, to, percent=self.policy.restocking_percent, actor=who.actor, now=now
+            after, atomic = ledger.refund_to_address(
+                conn, card, to, percent=self.deps.policy.restocking_percent, actor=who.actor, now=now
             )
             return _view(conn, after), atomic
 
-        return await self._store.write(refund)
+        return await self.deps.store.write(refund)
 
     def _check(self, order: CardOrder) -> None:
-        policy, asks = self.policy, order.approval
+        policy, asks = self.deps.policy, order.approval
         if not policy.min_cents <= order.cents <= policy.max_cents:
             raise InvalidRequest(
                 field="cents", why=f"a card is worth {policy.min_cents} to {policy.max_cents} US cents"
@@ -297,19 +299,19 @@ class GiftCardUseCases:
             return
         if asks.email is None and asks.webhook is None:
             raise InvalidRequest(field="approval", why="name an e-mail address or a webhook")
-        if asks.email is not None and not self.has_mail:
+        if asks.email is not None and self.deps.mail is None:
             raise NotAvailable(what="Approval by e-mail", why="no mail server is set up; use a webhook")
         if asks.email is not None:
             check_address(asks.email, field="approval.email")
         if asks.webhook is not None:
-            self._webhooks.check_url(asks.webhook)
+            self.deps.webhooks.check_url(asks.webhook)
 
     def _approval_secret(self, id: str, asks: Approval | None) -> tuple[str | None, bytes | None]:
         """Open and sealed; none where no webhook asks."""
         if asks is None or asks.webhook is None:
             return None, None
         secret = new_secret()
-        return secret, self._seal.close(secret.encode(), context=f"{SECRET_CONTEXT}:{id}")
+        return secret, self.deps.seal.close(secret.encode(), context=f"{SECRET_CONTEXT}:{id}")
 
     async def _by_invoice(self, made: Created, order: CardOrder, also: Also | None) -> Created:
         """The card first: an invoice that is paid must find it."""
@@ -324,9 +326,9 @@ class GiftCardUseCases:
                 also(conn, card.id)
             return None if account is None else accounts.load(conn, account).public_id
 
-        public_id = await self._store.write(add)
+        public_id = await self.deps.store.write(add)
         try:
-            ordered = await self.invoices.create(
+            ordered = await self.deps.invoices.create(
                 Order(
                     asset=order.currency,
                     asked_by=order.asked_by,
@@ -338,12 +340,12 @@ class GiftCardUseCases:
             )
         except SandboxerError:
             # Only then is it certain that there is none. A caller who went away leaves an unpaid card behind.
-            await self._store.write(lambda conn: repository.drop_unsold(conn, card.id))
+            await self.deps.store.write(lambda conn: repository.drop_unsold(conn, card.id))
             raise
         # One secret for the buyer: what he overpays is fetched with the same.
         claim = ordered.claim or made.claim
         sold = replace(card, invoice=ordered.invoice.id, claim_hash=claim.hash)
-        await self._store.write(
+        await self.deps.store.write(
             lambda conn: repository.change_card(
                 conn, sold.id, invoice=sold.invoice, claim_hash=sold.claim_hash
             )
@@ -354,7 +356,7 @@ class GiftCardUseCases:
         now, card = made.card.created_at, made.card
         sats = 0
         if order.source is Source.SATS:
-            sats = sats_for_cents(card.cents, await self.rates.usd("BTC"))
+            sats = sats_for_cents(card.cents, await self.deps.rates.usd("BTC"))
 
         def create(conn: Connection) -> tuple[Card, str]:
             ledger.open_books(conn, card, now=now)
@@ -371,7 +373,7 @@ class GiftCardUseCases:
             paid = issue(conn, card, debit=debit, round=0, actor=order.account or repository.ACTOR, now=now)
             return self._give_code(conn, paid, now)
 
-        shown, code = await self._store.write(create)
+        shown, code = await self.deps.store.write(create)
         return replace(made, card=shown, code=code)
 
     def _give_code(self, conn: Connection, card: Card, now: datetime) -> tuple[Card, str]:

@@ -14,14 +14,14 @@ The acts are values; an output and its round together name the ids of their tran
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.payments.chains.contract import Deposit
-from sandboxer.payments.invoices.lifecycle import Signal, State
-from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Kind, Output, Settled
+from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Kind, Output, Settled, Signal, State
 
 # After the expiry, until a payment that was in time may be replaced by a dearer one.
 REPLACED_WITHIN = timedelta(hours=6)
@@ -29,7 +29,7 @@ REPLACED_WITHIN = timedelta(hours=6)
 Worth = Callable[[int], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Decision:
     signal: Signal
     acts: tuple[Act, ...]
@@ -42,56 +42,52 @@ class Decision:
     is_restless: bool
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Deliver:
     """Hand over what was bought: a key, a tier, sats."""
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Withdraw:
     """Take back what was handed over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credit:
+@value_class
+class _OfOutput:
+    """An act about one output, in one of its rounds."""
+
+    output: str
+    round: int
+
+
+@value_class
+class _Moved(_OfOutput):
+    """So many sats for what was bought, and so many for the bucket."""
+
+    sale: int
+    bucket: int
+
+
+class Credit(_Moved):
     """An output became money: so many sats for what was bought, so many into the bucket."""
 
-    output: str
-    round: int
-    sale: int
-    bucket: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reverse:
+class Reverse(_Moved):
     """The chain took it back: the same sums the other way; what was spent meanwhile is a debt."""
 
-    output: str
-    round: int
-    sale: int
-    bucket: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRefund:
-    output: str
-    round: int
+@value_class
+class QueueRefund(_OfOutput):
     amount: int
     kept: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRefund:
-    output: str
-    round: int
+class CancelRefund(_OfOutput):
+    """The chain took back the output that was to be refunded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Keep(_OfOutput):
     """Too little to give back to somebody without an account."""
-
-    output: str
-    round: int
 
 
 Act: TypeAlias = Deliver | Withdraw | Credit | Reverse | QueueRefund | CancelRefund | Keep

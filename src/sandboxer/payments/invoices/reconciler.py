@@ -6,24 +6,21 @@ invoice that shows something new. A node that is down or answers nonsense only c
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import islice
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable, NoRate, SandboxerError
-from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.contract import Chain, Deposit
 from sandboxer.payments.invoices import repository
-from sandboxer.payments.invoices.lifecycle import DELIVERED, OPEN, State
-from sandboxer.payments.invoices.policy import Worth, believed_depth
-from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Settled
-from sandboxer.payments.invoices.settlement import Look, Settlement, Settling
-from sandboxer.payments.oracle.rates import Rates, needs_rate, sats_for_atomic
+from sandboxer.payments.invoices.policy import Decision, Worth, believed_depth
+from sandboxer.payments.invoices.records import DELIVERED, OPEN, Invoice, InvoicePolicy, Settled, State
+from sandboxer.payments.invoices.settlement import Look, Settling
+from sandboxer.payments.rates import ASSETS, Rates, needs_rate, sats_for_atomic
 from sandboxer.store.engine import Store
+from sandboxer.store.reconciler import FAR, Reconciler
 
 log = logging.getLogger(__name__)
 # Addresses asked for at a time.
@@ -63,7 +60,36 @@ class Watched:
         self.due = now + every
 
 
-class Watcher:
+class PollingReconciler(Reconciler):
+    """Polls a chain: at once when `topic` is announced, else after the pause that `_poll` returned."""
+
+    def __init__(self, topic: str, store: Store, clock: Clock) -> None:
+        super().__init__(topic, store, clock)
+        self._topic = topic
+        self._quiet_until: datetime | None = None
+
+    async def _poll(self) -> timedelta | None:
+        """Looks once at all that is due; returns how long to wait. None: until there is something new."""
+        raise NotImplementedError
+
+    def poll_soon(self) -> None:
+        self._quiet_until = None
+        self.wake()
+
+    async def _round(self) -> datetime:
+        if self._quiet_until is not None and self.clock.now() < self._quiet_until:
+            return self._quiet_until
+        pause = await self._poll()
+        moment = FAR if pause is None else self.clock.now() + pause
+        self._quiet_until = None if self._awake.is_set() else moment
+        return moment
+
+    def _hear(self, topics: frozenset[str]) -> None:
+        if self._topic in topics:
+            self.poll_soon()
+
+
+class Watcher(PollingReconciler):
     def __init__(
         self,
         chain: Chain,
@@ -73,13 +99,12 @@ class Watcher:
         settling: Settling,
         policy: InvoicePolicy,
     ) -> None:
+        super().__init__(repository.topic(chain.code), store, clock)
         self._chain = chain
-        self._store = store
-        self._clock = clock
         self._rates = rates
         self._settling = settling
         self._policy = policy
-        self._poll = timedelta(seconds=policy.poll_s)
+        self._pause = timedelta(seconds=policy.poll_s)
         self._watched: dict[str, Watched] = {}
         self._loaded_until: datetime | None = None
         self._tip = 0
@@ -87,56 +112,40 @@ class Watcher:
         self._noted_tip = 0
         self._noted_at: datetime | None = None
         self._failures = 0
-        self._news = asyncio.Event()
-
-    @property
-    def watching(self) -> int:
-        return len(self._watched)
-
-    async def run(self) -> None:
-        topic = repository.topic(self._chain.code)
-        leave = self._store.on_commit(lambda topics: self._news.set() if topic in topics else None)
-        try:
-            while True:
-                self._news.clear()
-                await self._wait(await self._round())
-        finally:
-            leave()
 
     def look_again(self, invoice: Invoice) -> None:
         """Look at an invoice as soon as possible, as if nothing were known of it."""
-        self._watched[invoice.id] = _watch(invoice, self._clock.now())
-        self._news.set()
+        self._watched[invoice.id] = _watch(invoice, self.clock.now())
+        self.poll_soon()
 
-    async def _round(self) -> timedelta | None:
-        """Look once at all that is due. Returns how long to wait; None: until there is something new."""
+    async def _poll(self) -> timedelta | None:
         try:
             await self.look()
         except ChainUnavailable as error:
             self._failures += 1
-            pause = min(LONGEST_PAUSE, self._poll * (1 << min(self._failures, 10)))
+            pause = min(LONGEST_PAUSE, self._pause * (1 << min(self._failures, 10)))
             log.warning("%s: %s; again in %s s", self._chain.code, error, pause.total_seconds())
             return pause
         self._failures = 0
-        return self._poll if self._watched else None
+        return self._pause if self._watched else None
 
     async def look(self) -> None:
         """One look at every address that is due. Raises ChainUnavailable; what was settled before stays."""
         await self._load()
         if not self._watched:
             return
-        now = self._clock.now()
+        now = self.clock.now()
         # Before the deposits: a block that comes in between makes them look deeper, never too deep.
         tip = await self._checked_tip()
         due = sorted((w for w in self._watched.values() if w.due <= now), key=lambda w: w.due)
         since = self._since or datetime.min.replace(tzinfo=now.tzinfo)
-        for batch in _batches(due, BATCH):
-            await self._look_at(batch, tip, now, since)
+        for start in range(0, len(due), BATCH):
+            await self._look_at_all(due[start : start + BATCH], tip, now, since)
         self._tip, self._since = tip, now
         await self._note(tip, now)
         await self._forget(now)
 
-    async def _look_at(self, batch: Sequence[Watched], tip: int, now: datetime, since: datetime) -> None:
+    async def _look_at_all(self, batch: Sequence[Watched], tip: int, now: datetime, since: datetime) -> None:
         shown: dict[str, list[Deposit]] = {one.address: [] for one in batch}
         for deposit in await self._chain.deposits(list(shown)):
             if deposit.address in shown:
@@ -145,7 +154,7 @@ class Watcher:
             deposits = shown[one.address]
             sign = _sign(one, deposits, tip, self._policy)
             if self._is_news(one, sign, now):
-                await self._attend(one, Look(deposits=deposits, tip=tip, now=now, since=since), sign)
+                await self._settle_news(one, Look(deposits=deposits, tip=tip, now=now, since=since), sign)
             else:
                 one.sign = sign
                 one.note(now, self._every(one))
@@ -162,9 +171,9 @@ class Watcher:
         )
         return sign != one.sign or one.is_restless or passed
 
-    async def _attend(self, one: Watched, look: Look, sign: Sign) -> None:
+    async def _settle_news(self, one: Watched, look: Look, sign: Sign) -> None:
         try:
-            settlement = await self._settle(one.id, look)
+            invoice, decision = await self._settle(one.id, look)
         except ChainUnavailable:
             raise
         except (SandboxerError, ValueError) as error:
@@ -172,19 +181,16 @@ class Watcher:
             log.exception("invoice %s could not be settled: %s", one.id, error)
             one.due = look.now + LONGEST_PAUSE
             return
-        _update(one, settlement, self._policy)
+        _update(one, invoice, decision, self._policy)
         one.sign = _sign(one, look.deposits, look.tip, self._policy)
         one.note(look.now, self._every(one))
 
-    async def _settle(self, id: str, look: Look) -> Settlement:
-        settled = await self._store.write(lambda conn: self._settling.settle(conn, id, look))
-        if not settled.needs_rate:
+    async def _settle(self, id: str, look: Look) -> tuple[Invoice, Decision]:
+        settled = await self.store.write(lambda conn: self._settling.settle(conn, id, look))
+        if not settled[1].needs_rate or (worth := await self._worth()) is None:
             return settled
-        worth = await self._worth()
-        if worth is None:
-            return settled
-        known = Look(deposits=look.deposits, tip=look.tip, now=look.now, since=look.since, worth=worth)
-        return await self._store.write(lambda conn: self._settling.settle(conn, id, known))
+        known = replace(look, worth=worth)
+        return await self.store.write(lambda conn: self._settling.settle(conn, id, known))
 
     async def _worth(self) -> Worth | None:
         asset = ASSETS[self._chain.code]
@@ -207,18 +213,18 @@ class Watcher:
     async def _note(self, tip: int, now: datetime) -> None:
         if tip == self._noted_tip and self._noted_at is not None and now < self._noted_at + NOTE_EVERY:
             return
-        await self._store.write(lambda conn: repository.note_look(conn, self._chain.code, tip, now))
+        await self.store.write(lambda conn: repository.note_look(conn, self._chain.code, tip, now))
         self._noted_tip, self._noted_at = tip, now
 
     async def _load(self) -> None:
         """Load the invoices created since the last time; at first, all of them."""
-        now = self._clock.now()
+        now = self.clock.now()
         since = self._loaded_until
         if since is None:
-            self._tip, self._since = await self._store.read(
+            self._tip, self._since = await self.store.read(
                 lambda conn: repository.last_look(conn, self._chain.code)
             )
-        for invoice in await self._store.read(
+        for invoice in await self.store.read(
             lambda conn: repository.watched(conn, self._chain.code, since=since)
         ):
             if invoice.id not in self._watched:
@@ -232,7 +238,7 @@ class Watcher:
     async def _forget(self, now: datetime) -> None:
         over = [w.id for w in self._watched.values() if now >= w.watch_until and self._is_final(w)]
         if over:
-            await self._store.write(lambda conn: repository.end_watch(conn, over))
+            await self.store.write(lambda conn: repository.end_watch(conn, over))
             for id in over:
                 del self._watched[id]
 
@@ -242,18 +248,7 @@ class Watcher:
     def _every(self, one: Watched) -> timedelta:
         if one.is_restless or one.state in OPEN or one.state in (State.LATE, State.UNDERPAID, State.REORGED):
             return timedelta(0)
-        return self._poll * (DELIVERED_EVERY if not one.is_buried else ENDED_EVERY)
-
-    async def _wait(self, pause: timedelta | None) -> None:
-        if pause is None:
-            await self._news.wait()
-            return
-        async with asyncio.TaskGroup() as group:
-            asleep = group.create_task(self._clock.sleep(pause))
-            awake = group.create_task(self._news.wait())
-            await asyncio.wait((asleep, awake), return_when=asyncio.FIRST_COMPLETED)
-            asleep.cancel()
-            awake.cancel()
+        return self._pause * (DELIVERED_EVERY if not one.is_buried else ENDED_EVERY)
 
 
 def _watch(invoice: Invoice, now: datetime) -> Watched:
@@ -269,13 +264,13 @@ def _watch(invoice: Invoice, now: datetime) -> Watched:
     )
 
 
-def _update(one: Watched, settlement: Settlement, policy: InvoicePolicy) -> None:
-    one.state = settlement.invoice.state
-    one.confirm_by = settlement.invoice.confirm_by
-    one.is_restless = settlement.is_restless
+def _update(one: Watched, invoice: Invoice, decision: Decision, policy: InvoicePolicy) -> None:
+    one.state = invoice.state
+    one.confirm_by = invoice.confirm_by
+    one.is_restless = decision.is_restless
     one.is_buried = all(
         output.depth >= policy.reorg_depth
-        for output in settlement.outputs
+        for output in decision.outputs
         if output.settled in (Settled.CREDITED, Settled.KEPT)
     )
 
@@ -299,9 +294,3 @@ def _sign(one: Watched, deposits: Iterable[Deposit], tip: int, policy: InvoicePo
             for d, depth in depths
         )
     )
-
-
-def _batches(items: Sequence[Watched], size: int) -> Iterable[Sequence[Watched]]:
-    left = iter(items)
-    while batch := tuple(islice(left, size)):
-        yield batch

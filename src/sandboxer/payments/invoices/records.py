@@ -1,13 +1,18 @@
 """Invoices, the outputs that reached their addresses, and refunds, as values; and the operator's settings.
 
 Settings are read strictly: an unknown name is refused.
+
+The lifecycle of an invoice is one table. Every change of state goes through `next_state`.
+
+A state says what the chain shows now and what that means for the payer. Looks may be far apart (a node was
+down, we were): from an open state every other look is possible. What was delivered is only ever taken back.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -15,11 +20,118 @@ from typing import Any
 
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.invoices.lifecycle import SETTLED, State
+from sandboxer.kernel.values import value_class
+from sandboxer.store.steps import Lifecycle
+
+
+class State(StrEnum):
+    # Nothing was seen; or a payment that can no longer confirm.
+    AWAITING = "awaiting"
+    DOUBLE_SPENT = "double_spent"
+    # Too little to be worth a transaction; too little; enough, in the mempool; enough, in blocks.
+    DUST = "dust"
+    PARTIAL = "partial"
+    SEEN = "seen"
+    CONFIRMING = "confirming"
+    # Delivered; more than was asked for came.
+    PAID = "paid"
+    OVER = "over"
+    # The chain took back what had been delivered for.
+    REORGED = "reorged"
+    # The time is over and nothing came, too little came, or it came too late. The last two wait to be deep.
+    EXPIRED = "expired"
+    UNDERPAID = "underpaid"
+    LATE = "late"
+    # Deep enough, but nobody knows what it is worth: it waits in its own unit.
+    AWAITING_RATE = "awaiting_rate"
+    # What was not enough, or late, became sats; or goes back, or has gone back.
+    CREDITED = "credited"
+    REFUND_DUE = "refund_due"
+    REFUNDED = "refunded"
+
+
+class Signal(StrEnum):
+    """The result of one look at the chain."""
+
+    NOTHING = "nothing"
+    VANISHED = "vanished"
+    SPECK = "speck"
+    SHORT = "short"
+    IN_POOL = "in_pool"
+    IN_BLOCK = "in_block"
+    ENOUGH = "enough"
+    MORE = "more"
+    TAKEN_BACK = "taken_back"
+    TIME_OVER = "time_over"
+    TOO_LITTLE = "too_little"
+    TOO_LATE = "too_late"
+    NO_RATE = "no_rate"
+    TURNED_TO_SATS = "turned_to_sats"
+    TO_SEND_BACK = "to_send_back"
+    SENT_BACK = "sent_back"
+
+
+S, E = State, Signal
+OPEN = frozenset({S.AWAITING, S.DOUBLE_SPENT, S.DUST, S.PARTIAL, S.SEEN, S.CONFIRMING})
+DELIVERED = frozenset({S.PAID, S.OVER})
+# States that are final for the payer, as far as anybody can know.
+SETTLED = frozenset({S.PAID, S.OVER, S.EXPIRED, S.CREDITED, S.REFUND_DUE, S.REFUNDED})
+_MEANS: Mapping[Signal, State] = {
+    E.NOTHING: S.AWAITING,
+    E.VANISHED: S.DOUBLE_SPENT,
+    E.SPECK: S.DUST,
+    E.SHORT: S.PARTIAL,
+    E.IN_POOL: S.SEEN,
+    E.IN_BLOCK: S.CONFIRMING,
+    E.ENOUGH: S.PAID,
+    E.MORE: S.OVER,
+    E.TAKEN_BACK: S.REORGED,
+    E.TIME_OVER: S.EXPIRED,
+    E.TOO_LITTLE: S.UNDERPAID,
+    E.TOO_LATE: S.LATE,
+    E.NO_RATE: S.AWAITING_RATE,
+    E.TURNED_TO_SATS: S.CREDITED,
+    E.TO_SEND_BACK: S.REFUND_DUE,
+    E.SENT_BACK: S.REFUNDED,
+}
+UNPAID = frozenset(
+    {S.EXPIRED, S.UNDERPAID, S.LATE, S.AWAITING_RATE, S.CREDITED, S.REFUND_DUE, S.REFUNDED, S.DUST}
+)
+_BEFORE: Mapping[Signal, frozenset[State]] = {
+    E.NOTHING: OPEN,
+    E.VANISHED: OPEN,
+    E.SPECK: OPEN | UNPAID,
+    E.SHORT: OPEN,
+    # Also after the time: a payment that had vanished came back, or a dearer one took its place.
+    E.IN_POOL: OPEN | UNPAID,
+    E.IN_BLOCK: OPEN | UNPAID,
+    E.ENOUGH: OPEN | UNPAID | {S.REORGED, S.OVER},
+    E.MORE: OPEN | UNPAID | {S.REORGED, S.PAID},
+    E.TAKEN_BACK: DELIVERED,
+    E.TIME_OVER: OPEN | UNPAID | {S.REORGED},
+    E.TOO_LITTLE: OPEN | UNPAID | {S.REORGED},
+    E.TOO_LATE: OPEN | UNPAID | {S.REORGED},
+    E.NO_RATE: OPEN | UNPAID | {S.REORGED},
+    E.TURNED_TO_SATS: OPEN | UNPAID | {S.REORGED},
+    E.TO_SEND_BACK: OPEN | UNPAID | {S.REORGED},
+    E.SENT_BACK: OPEN | UNPAID | {S.REORGED},
+}
+TRANSITIONS: Mapping[tuple[State, Signal], State] = {
+    (state, signal): _MEANS[signal]
+    for signal, before in _BEFORE.items()
+    for state in State
+    if state in before and state is not _MEANS[signal]
+}
+_LIFECYCLE = Lifecycle(TRANSITIONS)
+
+
+def next_state(state: State, signal: Signal) -> State:
+    """Return the next state. A look without news changes nothing; a step not in the table is refused."""
+    return state if _MEANS[signal] is state else _LIFECYCLE.next_state(state, signal)
+
 
 # Room for `deposit:` before and `:over:12` behind within a transfer's id.
 _LONGEST_NAME = 160
-_DURATIONS = frozenset({"expires_after", "confirm_within", "watch_for"})
 
 
 class Kind(StrEnum):
@@ -29,7 +141,7 @@ class Kind(StrEnum):
     SATS = "sats"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Buys:
     kind: str
     tier: int | None = None
@@ -39,7 +151,7 @@ class Buys:
     reference: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Price:
     """An exact price: so many smallest units of the asset for so many sats, at locked rates."""
 
@@ -55,7 +167,7 @@ class Price:
         return atomic * self.sats // self.atomic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Invoice:
     # 130 random bits: who knows it may see the invoice.
     id: str
@@ -120,7 +232,7 @@ class RefundState(StrEnum):
 SENT_BACK = frozenset({RefundState.SENT, RefundState.CONFIRMED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Refund:
     id: str
     invoice: str
@@ -151,7 +263,7 @@ class Refund:
         return self.prepared_txid is not None and self.sent_txid in (None, self.prepared_txid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InvoicePolicy:
     """What an operator decides about invoices."""
 
@@ -192,7 +304,7 @@ class InvoicePolicy:
 POLICY = InvoicePolicy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Output:
     """One output to an invoice's address, as last seen, and what became of it."""
 
@@ -250,28 +362,31 @@ class Output:
 
 def read_policy(given: Mapping[str, Any], *, confirmations: Mapping[str, int]) -> InvoicePolicy:
     """Terms that are not named keep their default; `confirmations` are said where the chains are."""
-    known = {field.name for field in fields(InvoicePolicy)} - {"confirmations"}
-    values: dict[str, Any] = {"confirmations": confirmations}
-    for name, value in given.items():
-        if name not in known:
-            raise InvalidRequest(field=f"invoices.{name}", why=f"known are {', '.join(sorted(known))}")
-        if name in _DURATIONS:
-            value = parse_duration(str(value), field=f"invoices.{name}")
-        elif name == "poll_s":
-            value = float(_number(name, value))
-        else:
-            value = _whole(name, value)
-        values[name] = value
-    return InvoicePolicy(**values)
+    named = read_terms(InvoicePolicy, given, "invoices", besides=("confirmations",))
+    return InvoicePolicy(confirmations=confirmations, **named)
 
 
-def _number(name: str, value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(field=f"invoices.{name}", why="it must be a number")
-    return value
+def read_terms(
+    policy: type[Any], given: Mapping[str, Any], where: str, *, besides: Collection[str] = ()
+) -> dict[str, Any]:
+    """Read the fields of a policy as an operator writes them; the type of its default says what each is."""
+    defaults = {one.name: one.default for one in fields(policy) if one.name not in besides}
+    if unknown := [name for name in given if name not in defaults]:
+        raise InvalidRequest(field=f"{where}.{unknown[0]}", why=f"known are {', '.join(sorted(defaults))}")
+    return {name: _term(defaults[name], value, f"{where}.{name}") for name, value in given.items()}
 
 
-def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidRequest(field=f"invoices.{name}", why="it must be a whole number, not below zero")
-    return value
+def _term(default: object, value: Any, field: str) -> object:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match default:
+        case timedelta():
+            return parse_duration(str(value), field=field)
+        case bool():
+            is_right, what = isinstance(value, bool), "true or false"
+        case float():
+            is_right, what = is_number, "a number"
+        case _:
+            is_right, what = type(value) is int and value >= 0, "a whole number, not below zero"
+    if not is_right:
+        raise InvalidRequest(field=field, why=f"it must be {what}")
+    return float(value) if isinstance(default, float) else value

@@ -13,17 +13,20 @@ paid out of `kept`, so the payer gets exactly `amount`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 
 from sqlalchemy import Connection, and_, or_, select, update
 
-from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
+from sandboxer.kernel.errors import Conflict
+from sandboxer.money.ledger import insert_once
 from sandboxer.observe.events import record
-from sandboxer.payments.invoices.records import SENT_BACK, Refund, RefundState
-from sandboxer.payments.invoices.repository import MAX_PAGE, refund_from, topic
-from sandboxer.payments.invoices.tables import refunds
+from sandboxer.payments.invoices.records import SENT_BACK, Output, Refund, RefundState
+from sandboxer.payments.invoices.repository import MAX_PAGE, refund_from, refunds_topic, topic
+from sandboxer.payments.tables import after_last, load_row, refunds
+from sandboxer.store.steps import Lifecycle
 from sandboxer.store.workers import announce
 
 NOTHING: Mapping[str, str | None] = MappingProxyType({})
@@ -46,19 +49,39 @@ TRANSITIONS: Mapping[tuple[RefundState, str], RefundState] = {
 }
 
 
-def next_refund_state(state: RefundState, signal: str) -> RefundState:
-    try:
-        return TRANSITIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal, state=state.value) from None
+next_refund_state = Lifecycle(TRANSITIONS).next_state
+
+
+def name_refund(text: str) -> str:
+    """Return the id of the refund that this text tells apart from all others."""
+    return "rfd_" + hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def queue_refund(
+    conn: Connection, output: Output, *, id: str, address: str, amount: int, reason: str, now: datetime
+) -> None:
+    """Queue so much of an output to go back; the rest is kept. The same id is queued once."""
+    values = {
+        "id": id,
+        "invoice": output.invoice,
+        "chain": output.chain,
+        "txid": output.txid,
+        "output": output.output,
+        "received": str(output.amount),
+        "amount": str(amount),
+        "kept": str(output.amount - amount),
+        "address": address,
+        "state": S.QUEUED.value,
+        "reason": reason,
+        "created_at": now,
+        "updated_at": now,
+    }
+    insert_once(conn, refunds, values)
+    announce(conn, refunds_topic(output.chain))
 
 
 def load_refund(conn: Connection, id: str, *, lock: bool = False) -> Refund:
-    query = select(refunds).where(refunds.c.id == id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise NotFound(what="refund", id=id)
-    return refund_from(row)
+    return refund_from(load_row(conn, refunds, id, what="refund", lock=lock))
 
 
 def refunds_page(
@@ -70,11 +93,7 @@ def refunds_page(
         query = query.where(refunds.c.state == state.value)
     if after is not None:
         last = load_refund(conn, after)
-        later = or_(
-            refunds.c.created_at > last.created_at,
-            and_(refunds.c.created_at == last.created_at, refunds.c.id > last.id),
-        )
-        query = query.where(later)
+        query = query.where(after_last(refunds, last, is_newest_first=False))
     return [refund_from(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_PAGE))))]
 
 

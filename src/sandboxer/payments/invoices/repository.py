@@ -8,20 +8,31 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
-from sandboxer.kernel.errors import NotFound
 from sandboxer.money.ledger import insert_once
 from sandboxer.observe.events import record
-from sandboxer.payments.invoices.lifecycle import OPEN, State
-from sandboxer.payments.invoices.records import Buys, Invoice, Output, Price, Refund, RefundState, Settled
-from sandboxer.payments.invoices.tables import (
+from sandboxer.payments.invoices.records import (
+    OPEN,
+    Buys,
+    Invoice,
+    Output,
+    Price,
+    Refund,
+    RefundState,
+    Settled,
+    State,
+)
+from sandboxer.payments.tables import (
+    after_last,
     invoice_chains,
     invoice_outputs,
     invoice_steps,
     invoices,
+    load_row,
     refunds,
 )
+from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
 ACTOR = "system:invoices"
@@ -87,11 +98,7 @@ def count_open(
 
 
 def find(conn: Connection, id: str, *, lock: bool = False) -> Invoice:
-    query = select(invoices).where(invoices.c.id == id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise NotFound(what="invoice", id=id)
-    return _invoice(row)
+    return _invoice(load_row(conn, invoices, id, what="invoice", lock=lock))
 
 
 def watched(conn: Connection, asset: str, *, since: datetime | None = None) -> list[Invoice]:
@@ -108,12 +115,7 @@ def page(conn: Connection, *, state: State | None, after: str | None, limit: int
     if state is not None:
         query = query.where(invoices.c.state == state.value)
     if after is not None:
-        last = find(conn, after)
-        older = or_(
-            invoices.c.created_at < last.created_at,
-            and_(invoices.c.created_at == last.created_at, invoices.c.id < last.id),
-        )
-        query = query.where(older)
+        query = query.where(after_last(invoices, find(conn, after)))
     return [_invoice(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_PAGE))))]
 
 
@@ -231,36 +233,16 @@ def _invoice_row(invoice: Invoice) -> dict[str, Any]:
 
 
 def _invoice(row: Row[Any]) -> Invoice:
-    return Invoice(
-        id=row.id,
-        buys=Buys(kind=row.kind, tier=row.tier, months=row.months, cents=row.cents, reference=row.reference),
-        price=Price(
-            asset=row.asset,
-            atomic=int(row.atomic),
-            sats=row.sats,
-            usd=None if row.usd is None else Decimal(row.usd),
-            btc_usd=None if row.btc_usd is None else Decimal(row.btc_usd),
-            rate_sources=tuple(row.rate_sources),
-        ),
-        state=State(row.state),
-        address=row.address,
-        index=row.address_index,
-        account=row.account,
-        is_new_account=row.is_new_account,
-        claim_hash=row.claim_hash,
-        public_key=row.public_key,
-        refund_address=row.refund_address,
-        confirmations=row.confirmations,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        confirm_by=row.confirm_by,
-        deliveries=row.deliveries,
-        is_delivered=row.is_delivered,
-        granted=row.granted,
-        watch_until=row.watch_until,
-        updated_at=row.updated_at,
-        steps=row.steps,
+    price = from_row(
+        Price,
+        row,
+        atomic=int(row.atomic),
+        usd=None if row.usd is None else Decimal(row.usd),
+        btc_usd=None if row.btc_usd is None else Decimal(row.btc_usd),
+        rate_sources=tuple(row.rate_sources),
     )
+    state, index = State(row.state), row.address_index
+    return from_row(Invoice, row, buys=from_row(Buys, row), price=price, state=state, index=index)
 
 
 def _output_row(output: Output) -> dict[str, Any]:

@@ -6,9 +6,8 @@ are named after it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,13 +16,13 @@ from sqlalchemy import Connection
 from sandboxer.accounts import records as accounts
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.kernel.errors import Broken
-from sandboxer.money.ledger import insert_once, open_account, open_platform_accounts, post_transfer
+from sandboxer.kernel.values import value_class
+from sandboxer.money.ledger import open_account, open_platform_accounts, post_transfer
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.credits import credit_final, external, reverse_final
 from sandboxer.payments.goods import ACTOR, Goods
 from sandboxer.payments.invoices import repository
-from sandboxer.payments.invoices.lifecycle import next_state
 from sandboxer.payments.invoices.policy import (
     Act,
     CancelRefund,
@@ -44,17 +43,15 @@ from sandboxer.payments.invoices.records import (
     InvoicePolicy,
     Output,
     Refund,
-    RefundState,
     Settled,
+    next_state,
 )
-from sandboxer.payments.invoices.refunds import withdraw_refund
-from sandboxer.payments.invoices.tables import refunds
-from sandboxer.store.workers import announce
+from sandboxer.payments.invoices.refunds import name_refund, queue_refund, withdraw_refund
 
 SOURCE = "invoice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Look:
     """What a chain showed at one address, when, and when it was looked at before."""
 
@@ -65,24 +62,14 @@ class Look:
     worth: Worth | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
-    """The invoice after a look."""
-
-    invoice: Invoice
-    outputs: tuple[Output, ...]
-    needs_rate: bool
-    is_restless: bool
-
-
 class Settling:
     def __init__(self, goods: Mapping[str, Goods], key_life: KeyLife, policy: InvoicePolicy) -> None:
         self._goods = goods
         self._key_life = key_life
         self._policy = policy
 
-    def settle(self, conn: Connection, id: str, look: Look) -> Settlement:
-        """Bring the invoice in line with this look.
+    def settle(self, conn: Connection, id: str, look: Look) -> tuple[Invoice, Decision]:
+        """Bring the invoice in line with this look. Returns the invoice after it, and what was decided.
 
         Raises ChainUnavailable for a look that cannot be true.
         """
@@ -104,13 +91,7 @@ class Settling:
             sent_back=sent,
             bound=bound,
         )
-        after = self._carry_out(conn, invoice, known, decision, look.now)
-        return Settlement(
-            invoice=after,
-            outputs=decision.outputs,
-            needs_rate=decision.needs_rate,
-            is_restless=decision.is_restless,
-        )
+        return self._carry_out(conn, invoice, known, decision, look.now), decision
 
     def _carry_out(
         self,
@@ -194,7 +175,7 @@ def transfer_id(output: str, round: int) -> str:
 
 def refund_id(output: str, round: int) -> str:
     """Name a refund after the output it returns, so that an output is not refunded twice."""
-    return "rfd_" + hashlib.sha256(f"{output}:{round}".encode()).hexdigest()[:32]
+    return name_refund(f"{output}:{round}")
 
 
 def _reverse(conn: Connection, invoice: Invoice, act: Reverse, goods: Goods, now: datetime) -> None:
@@ -227,23 +208,15 @@ def _post(
 def _queue(conn: Connection, invoice: Invoice, act: QueueRefund, output: Output, now: datetime) -> None:
     if invoice.refund_address is None:
         raise Broken(why=f"{invoice.id} has nowhere to send a refund")
-    values = {
-        "id": refund_id(act.output, act.round),
-        "invoice": invoice.id,
-        "chain": output.chain,
-        "txid": output.txid,
-        "output": output.output,
-        "received": str(output.amount),
-        "amount": str(act.amount),
-        "kept": str(act.kept),
-        "address": invoice.refund_address,
-        "state": RefundState.QUEUED.value,
-        "reason": "late" if not output.is_in_time else "underpaid",
-        "created_at": now,
-        "updated_at": now,
-    }
-    insert_once(conn, refunds, values)
-    announce(conn, repository.refunds_topic(output.chain))
+    queue_refund(
+        conn,
+        output,
+        id=refund_id(act.output, act.round),
+        address=invoice.refund_address,
+        amount=act.amount,
+        reason="late" if not output.is_in_time else "underpaid",
+        now=now,
+    )
 
 
 def _refunds(conn: Connection, invoice: Invoice, outputs: Sequence[Output]) -> list[tuple[Refund, str]]:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -34,16 +34,14 @@ from sandboxer.kernel.errors import (
     TooManyRequests,
     Unavailable,
 )
-from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.values import brief_value_class, new_id, value_class
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.pricing import TierPrices, tier_price
-from sandboxer.payments.assets import ASSETS
-from sandboxer.payments.chains.contract import Chain
+from sandboxer.payments.chains.contract import Chain, Standings
 from sandboxer.payments.credits import account_to_pay
 from sandboxer.payments.goods import CreditGoods, Goods, TierMonths
 from sandboxer.payments.invoices import repository
-from sandboxer.payments.invoices.lifecycle import State
 from sandboxer.payments.invoices.reconciler import Watcher
 from sandboxer.payments.invoices.records import (
     POLICY,
@@ -55,11 +53,11 @@ from sandboxer.payments.invoices.records import (
     Price,
     Refund,
     RefundState,
+    State,
 )
 from sandboxer.payments.invoices.refunds import mark_refund_sent, refunds_page
 from sandboxer.payments.invoices.settlement import Settling
-from sandboxer.payments.oracle.rates import Rate, Rates, atomic_for_sats, needs_rate, sats_for_cents
-from sandboxer.payments.rails import Standings
+from sandboxer.payments.rates import ASSETS, Rate, Rates, atomic_for_sats, needs_rate, sats_for_cents
 from sandboxer.store.engine import Store
 
 # After a restored backup indexes may have been used already; more than this in a row is no accident.
@@ -69,7 +67,7 @@ PAY_FIRST = "Pay one of your open invoices, or wait until one has expired."
 Also = Callable[[Connection, str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Order:
     """What someone wants to pay for. Exactly one of: tier and months, sats, or other goods."""
 
@@ -89,7 +87,7 @@ class Order:
     claim: Claim | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Ordered:
     invoice: Invoice
     uri: str
@@ -97,7 +95,7 @@ class Ordered:
     claim: Claim | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class View:
     """An invoice with its outputs, refunds and history."""
 
@@ -108,13 +106,7 @@ class View:
     uri: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Worth:
-    buys: Buys
-    price: Price
-
-
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Asker:
     """The party that an open invoice is counted for."""
 
@@ -159,16 +151,16 @@ class InvoiceUseCases:
             raise ChainUnavailable(chain=order.asset, why=why)
         if order.refund_address is not None:
             chain.check_address(order.refund_address)
-        worth = await self._price(order)
+        buys, price = await self._price(order)
         account, who = await self._store.read(lambda conn: self._admit(conn, order))
         index, address = await self._fresh_address(chain)
         claim = (order.claim or new_claim()) if account is None else None
-        now = self._clock.now()
+        now, depths = self._clock.now(), self.policy.confirmations
         expires_at = now + self.policy.expires_after
         invoice = Invoice(
             id=new_id("inv"),
-            buys=worth.buys,
-            price=worth.price,
+            buys=buys,
+            price=price,
             state=State.AWAITING,
             address=address,
             index=index,
@@ -177,7 +169,7 @@ class InvoiceUseCases:
             claim_hash=None if claim is None else claim.hash,
             public_key=None,
             refund_address=order.refund_address,
-            confirmations=self._confirmations(order.asset),
+            confirmations=depths.get(order.asset) or ASSETS[order.asset].confirmations or 1,
             created_at=now,
             expires_at=expires_at,
             confirm_by=expires_at + self.policy.confirm_within,
@@ -262,10 +254,7 @@ class InvoiceUseCases:
             raise NotAvailable(what=f"Paying in {asset}", why=f"this platform takes {have} by invoice")
         return chain
 
-    def _confirmations(self, asset: str) -> int:
-        return self.policy.confirmations.get(asset) or ASSETS[asset].confirmations or 1
-
-    async def _price(self, order: Order) -> _Worth:
+    async def _price(self, order: Order) -> tuple[Buys, Price]:
         """Price an order in sats and in the coin's smallest units, at the present rates."""
         buys, sats = self._buys(order)
         btc: Rate | None = None
@@ -285,7 +274,7 @@ class InvoiceUseCases:
             btc_usd=None if btc is None else btc.usd,
             rate_sources=tuple(sorted(named)),
         )
-        return _Worth(buys=buys, price=price)
+        return buys, price
 
     def _buys(self, order: Order) -> tuple[Buys, int]:
         if order.goods is not None:
@@ -314,8 +303,9 @@ class InvoiceUseCases:
         the chain had no answer was given to nobody and is used by the next order.
         """
         spare = self._spare.setdefault(chain.code, [])
+        take = partial(repository.take_index, chain=chain.code)
         for _ in range(MAX_USED_IN_A_ROW):
-            index = spare.pop() if spare else await self._take_index(chain.code)
+            index = spare.pop() if spare else await self._store.write(take)
             try:
                 return index, await chain.fresh_address(index)
             except AddressUsed:
@@ -325,9 +315,6 @@ class InvoiceUseCases:
                 spare.append(index)
                 raise
         raise Unavailable(why=f"no unused {chain.code} address was found; look at the wallet")
-
-    async def _take_index(self, chain: str) -> int:
-        return await self._store.write(lambda conn: repository.take_index(conn, chain))
 
 
 def asker(

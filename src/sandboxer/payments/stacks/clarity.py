@@ -8,7 +8,6 @@ moves anything else, the chain undoes it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 
 from sandboxer.identity.signatures.stacks import (
@@ -25,6 +24,7 @@ from sandboxer.identity.signatures.stacks import (
     serialize,
 )
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import brief_value_class
 
 _VERSIONS = 32
 CONTRACT_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,39}")
@@ -92,18 +92,6 @@ class Cursor:
 
 # As deep as Clarity's own types may be.
 MAX_DEPTH = 32
-MAX_BYTES = 64 * 1024
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "deserialize", "read_value", "serialize"]
-
-
-def deserialize(raw: bytes) -> Value:
-    """One value and nothing after it; raises InvalidRequest for anything else."""
-    if len(raw) > MAX_BYTES:
-        raise malformed("the value is too large")
-    cursor = Cursor(raw)
-    value = read_value(cursor)
-    cursor.end()
-    return value
 
 
 def read_value(cursor: Cursor, depth: int = 0) -> Value:
@@ -183,7 +171,7 @@ class Nft(IntEnum):
     MAY_SEND = 18
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Origin:
     """Whoever signed as origin."""
 
@@ -191,7 +179,7 @@ class Origin:
 Principal = Origin | StacksAddress | ContractPrincipal
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class AssetName:
     """A token: the contract that made it and its name there."""
 
@@ -203,14 +191,14 @@ class AssetName:
         return f"{self.contract.text}::{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class StxCondition:
     principal: Principal
     code: Sent
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class FtCondition:
     principal: Principal
     asset: AssetName
@@ -218,7 +206,7 @@ class FtCondition:
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class NftCondition:
     principal: Principal
     asset: AssetName

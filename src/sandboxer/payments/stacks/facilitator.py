@@ -6,39 +6,28 @@ lost, the payment is `settlement_pending`: it has not failed, and it is not aske
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import httpx
-from x402.interfaces import FacilitatorContext
-from x402.schemas import (
-    Network,
-    PaymentPayload,
-    PaymentRequirements,
-    SettleResponse,
-    SupportedKind,
-    SupportedResponse,
-    VerifyResponse,
-)
+from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
 
 from sandboxer.kernel.errors import ChainUnavailable
-from sandboxer.payments.stacks.checks import Payment, Terms, Unpayable, check_payment
 from sandboxer.payments.stacks.nodes import StacksNode
-from sandboxer.payments.stacks.relay import Relay, Unknown
-from sandboxer.payments.stacks.relay_messages import (
+from sandboxer.payments.stacks.relay import (
     NextStep,
     NotSettled,
     PaymentState,
+    Relay,
     Settled,
+    Unknown,
     category_of,
     identifier_for,
     is_retryable,
     next_step,
     with_identifier,
 )
-from sandboxer.payments.stacks.shop import StacksShop
-from sandboxer.payments.stacks.transfers import CAIP_FAMILY, SCHEME
+from sandboxer.payments.stacks.shop import Payment, StacksShop, Unpayable, check_payment
+from sandboxer.payments.stacks.transfers import SCHEME
 
 PENDING = "settlement_pending"
 # So many payments of one wallet a node lets wait in a row.
@@ -53,23 +42,14 @@ def verify_payment(
         return VerifyResponse(is_valid=False, invalid_reason="unsupported_scheme")
     if payload.accepted.network != requirements.network:
         return VerifyResponse(is_valid=False, invalid_reason="invalid_network")
-    memo = requirements.extra.get("memo")
     try:
-        terms = Terms(
-            shop=shop,
-            network=str(requirements.network),
-            asset=requirements.asset,
-            pay_to=requirements.pay_to,
-            amount=_amount(requirements.amount),
-            memo=memo.encode() if isinstance(memo, str) else None,
-        )
-        return check_payment(payload.payload.get("transaction"), terms)
+        return check_payment(payload.payload.get("transaction"), requirements, shop)
     except Unpayable as refusal:
         return _invalid(refusal.reason, refusal.why, refusal.payer)
 
 
 class StacksFacilitator:
-    """x402's FacilitatorClient (async): hand it to `x402ResourceServer`, beside any other.
+    """Checks and settles payments in the shape of x402's FacilitatorClient (async).
 
     With a node it also sees whether the payer has what he pays with and whether the nonce is free, so that
     nobody is served for a payment that cannot come.
@@ -80,10 +60,6 @@ class StacksFacilitator:
         self._relay = relay
         self._node = node
 
-    def get_supported(self) -> SupportedResponse:
-        kind = SupportedKind(x402_version=2, scheme=SCHEME, network=self._shop.network.caip2)
-        return SupportedResponse(kinds=[kind], extensions=["payment-identifier"])
-
     async def verify(self, payload: PaymentPayload, requirements: PaymentRequirements) -> VerifyResponse:
         """Raises ChainUnavailable when the node cannot be asked."""
         payment = verify_payment(payload, requirements, self._shop)
@@ -91,7 +67,7 @@ class StacksFacilitator:
             return payment
         if self._node is not None and (refusal := await _unaffordable(payment, self._node)) is not None:
             return refusal
-        return _valid(payment)
+        return VerifyResponse(is_valid=True, payer=payment.payer, extra=_facts(payment))
 
     async def settle(self, payload: PaymentPayload, requirements: PaymentRequirements) -> SettleResponse:
         payment = verify_payment(payload, requirements, self._shop)
@@ -101,50 +77,6 @@ class StacksFacilitator:
         body = with_identifier(body, identifier_for(payment.network, payment.payer, payment.nonce))
         asked = requirements.model_dump(mode="json", by_alias=True, exclude_none=True)
         return await _settle(payment, lambda: self._relay.settle(body, asked))
-
-
-class ExactStacksFacilitator:
-    """x402's SchemeNetworkFacilitator, which is synchronous: for an in-process `x402Facilitator`.
-
-    Call it from a thread, as one does with the package's own schemes: settling waits for the relay.
-    """
-
-    scheme = SCHEME
-    caip_family = CAIP_FAMILY
-
-    def __init__(self, shop: StacksShop) -> None:
-        self._shop = shop
-
-    def get_extra(self, network: Network) -> dict[str, Any] | None:
-        return None
-
-    def get_signers(self, network: Network) -> list[str]:
-        # The relay signs; its addresses are its own affair.
-        return []
-
-    def verify(
-        self,
-        payload: PaymentPayload,
-        requirements: PaymentRequirements,
-        context: FacilitatorContext | None = None,
-    ) -> VerifyResponse:
-        payment = verify_payment(payload, requirements, self._shop)
-        return payment if isinstance(payment, VerifyResponse) else _valid(payment)
-
-    def settle(
-        self,
-        payload: PaymentPayload,
-        requirements: PaymentRequirements,
-        context: FacilitatorContext | None = None,
-    ) -> SettleResponse:
-        return asyncio.run(self._settle_once(payload, requirements))
-
-    async def _settle_once(
-        self, payload: PaymentPayload, requirements: PaymentRequirements
-    ) -> SettleResponse:
-        async with httpx.AsyncClient(trust_env=False) as http:
-            relay = Relay(self._shop.relay, http)
-            return await StacksFacilitator(self._shop, relay).settle(payload, requirements)
 
 
 async def _unaffordable(payment: Payment, node: StacksNode) -> VerifyResponse | None:
@@ -215,10 +147,6 @@ def _invalid(reason: str, why: str, payer: str | None) -> VerifyResponse:
     )
 
 
-def _valid(payment: Payment) -> VerifyResponse:
-    return VerifyResponse(is_valid=True, payer=payment.payer, extra=_facts(payment))
-
-
 def _settled(payment: Payment, answer: Settled) -> SettleResponse:
     extra: dict[str, Any] = {**_facts(payment), "status": PaymentState.MEMPOOL.value}
     if answer.payment_id is not None:
@@ -267,9 +195,3 @@ def _advice(reason: str) -> dict[str, Any]:
         "nextSteps": next_step(reason).value,
         "retryable": is_retryable(reason),
     }
-
-
-def _amount(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 39):
-        raise Unpayable("invalid_payment_requirements", "the amount is not a whole number")
-    return int(text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import httpx
 
 from sandboxer.kernel.errors import ChainUnavailable
-from sandboxer.payments.stacks.relay_messages import Unreadable, read_txid
+from sandboxer.kernel.values import value_class
+from sandboxer.payments.stacks.relay import Unreadable, read_txid
 from sandboxer.payments.stacks.transactions import sha512_256
 
 ASK_SECONDS = 10.0
@@ -19,7 +19,7 @@ PAGE = 50
 PAGES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Seen:
     """A transaction as the chain shows it; without a height it waits for a block."""
 

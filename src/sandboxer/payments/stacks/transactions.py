@@ -11,13 +11,13 @@ add its name, fee and nonce, and can change nothing else.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 from coincurve import PrivateKey, PublicKey
 from Cryptodome.Hash import SHA512
 
-from sandboxer.identity.signatures.recovery import hash160, recover
+from sandboxer.identity.signatures.bitcoin import hash160, recover
 from sandboxer.identity.signatures.stacks import (
     MAINNET_MULTI,
     MAINNET_SINGLE,
@@ -26,7 +26,9 @@ from sandboxer.identity.signatures.stacks import (
     ContractPrincipal,
     StacksAddress,
     Value,
+    serialize,
 )
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.payments.stacks.clarity import (
     CLARITY_NAME,
     CONTRACT_NAME,
@@ -39,7 +41,6 @@ from sandboxer.payments.stacks.clarity import (
     raw_address,
     read_post_condition,
     read_value,
-    serialize,
     write_post_condition,
 )
 
@@ -53,7 +54,7 @@ _U64 = 2**64
 SIGNATURE_BYTES = 65
 NO_SIGNATURE = bytes(SIGNATURE_BYTES)
 _MULTISIG = frozenset({1, 3, 5, 7})
-_ORIGIN_FLAG, _SPONSOR_FLAG = b"\x04", b"\x05"
+_ORIGIN_FLAG = b"\x04"
 
 
 class Anchor(IntEnum):
@@ -62,7 +63,7 @@ class Anchor(IntEnum):
     ANY = 3
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class TokenTransfer:
     """Native STX."""
 
@@ -71,7 +72,7 @@ class TokenTransfer:
     memo: bytes = bytes(MEMO_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class ContractCall:
     contract: ContractPrincipal
     function: str
@@ -81,7 +82,7 @@ class ContractCall:
 Payload = TokenTransfer | ContractCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Transaction:
     version: int
     chain_id: int
@@ -101,10 +102,6 @@ class Transaction:
         return self.origin.address(mainnet=self.mainnet).text
 
     @property
-    def sponsor_address(self) -> str | None:
-        return None if self.sponsor is None else self.sponsor.address(mainnet=self.mainnet).text
-
-    @property
     def txid(self) -> str:
         """Changes when a sponsor signs: never the identity of a payment that waits for one."""
         return sha512_256(write_transaction(self)).hex()
@@ -120,7 +117,7 @@ class KeyEncoding(IntEnum):
     UNCOMPRESSED = 1
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class SpendingCondition:
     mode: HashMode
     signer: bytes
@@ -175,7 +172,10 @@ def parse_transaction(raw: bytes) -> Transaction:
         sponsor=read_condition(cursor) if auth == _SPONSORED else None,
         anchor=Anchor(cursor.one_of(frozenset(Anchor), "anchor mode")),
         mode=Mode(cursor.one_of(frozenset(Mode), "post-condition mode")),
-        post_conditions=_read_post_conditions(cursor),
+        post_conditions=tuple(
+            read_post_condition(cursor)
+            for _ in range(cursor.count(smallest=SMALLEST, what="post-conditions"))
+        ),
         payload=_read_payload(cursor),
     )
     cursor.end()
@@ -198,11 +198,6 @@ def write_transaction(transaction: Transaction) -> bytes:
             _write_payload(transaction.payload),
         )
     )
-
-
-def _read_post_conditions(cursor: Cursor) -> tuple[PostCondition, ...]:
-    count = cursor.count(smallest=SMALLEST, what="post-conditions")
-    return tuple(read_post_condition(cursor) for _ in range(count))
 
 
 def _read_payload(cursor: Cursor) -> Payload:
@@ -257,7 +252,7 @@ def signer_of(key: PublicKey, mode: HashMode, encoding: KeyEncoding) -> bytes:
     return key_hash if mode is HashMode.P2PKH else hash160(b"\x00\x14" + key_hash)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class StacksKey:
     """A single signer's key; its address is P2PKH of the compressed key unless told otherwise."""
 
@@ -277,39 +272,21 @@ class StacksKey:
             raise malformed("a key is 32 bytes in hex", "bad_key") from None
 
     def condition(self, *, nonce: int, fee: int) -> SpendingCondition:
-        return SpendingCondition(self.mode, self._signer, nonce, fee)
+        signer = signer_of(self.secret.public_key, self.mode, KeyEncoding.COMPRESSED)
+        return SpendingCondition(self.mode, signer, nonce, fee)
 
     def address(self, *, mainnet: bool) -> str:
         return self.condition(nonce=0, fee=0).address(mainnet=mainnet).text
 
-    @property
-    def _signer(self) -> bytes:
-        return signer_of(self.secret.public_key, self.mode, KeyEncoding.COMPRESSED)
-
 
 def sign_origin(transaction: Transaction, key: StacksKey) -> Transaction:
-    digest = _to_sign(_initial(transaction), _ORIGIN_FLAG, transaction.origin)
-    return replace(transaction, origin=replace(transaction.origin, signature=_signature(key, digest)))
-
-
-def sign_sponsor(transaction: Transaction, key: StacksKey, *, nonce: int, fee: int) -> Transaction:
-    """The origin's signature is checked first: nobody sponsors what nobody signed."""
-    if transaction.sponsor is None:
-        raise malformed("it was not made to be sponsored", "not_sponsored")
-    sponsor = key.condition(nonce=nonce, fee=fee)
-    digest = _to_sign(verify_origin(transaction), _SPONSOR_FLAG, sponsor)
-    return replace(transaction, sponsor=replace(sponsor, signature=_signature(key, digest)))
+    digest = digest_to_sign(_initial(transaction), _ORIGIN_FLAG, transaction.origin)
+    return replace(transaction, origin=replace(transaction.origin, signature=sign_digest(key, digest)))
 
 
 def verify_origin(transaction: Transaction) -> bytes:
     """Raises unless the named origin signed; gives what a sponsor has to sign on."""
-    return _verify(_initial(transaction), _ORIGIN_FLAG, transaction.origin, "origin")
-
-
-def verify_sponsor(transaction: Transaction) -> None:
-    if transaction.sponsor is None:
-        raise malformed("it was not made to be sponsored", "not_sponsored")
-    _verify(verify_origin(transaction), _SPONSOR_FLAG, transaction.sponsor, "sponsor")
+    return verify_condition(_initial(transaction), _ORIGIN_FLAG, transaction.origin, "origin")
 
 
 def _initial(transaction: Transaction) -> bytes:
@@ -321,19 +298,19 @@ def _initial(transaction: Transaction) -> bytes:
     return sha512_256(write_transaction(cleared))
 
 
-def _to_sign(so_far: bytes, flag: bytes, condition: SpendingCondition) -> bytes:
+def digest_to_sign(so_far: bytes, flag: bytes, condition: SpendingCondition) -> bytes:
     numbers = condition.fee.to_bytes(8, "big") + condition.nonce.to_bytes(8, "big")
     return sha512_256(so_far + flag + numbers)
 
 
-def _signature(key: StacksKey, digest: bytes) -> bytes:
+def sign_digest(key: StacksKey, digest: bytes) -> bytes:
     """v r s; the curve's library gives the smaller s."""
     rsv = key.secret.sign_recoverable(digest, hasher=None)
     return rsv[64:] + rsv[:64]
 
 
-def _verify(so_far: bytes, flag: bytes, condition: SpendingCondition, who: str) -> bytes:
-    digest = _to_sign(so_far, flag, condition)
+def verify_condition(so_far: bytes, flag: bytes, condition: SpendingCondition, who: str) -> bytes:
+    digest = digest_to_sign(so_far, flag, condition)
     key = recover(digest, condition.signature[1:], condition.signature[0])
     if key is None or signer_of(key, condition.mode, condition.encoding) != condition.signer:
         raise malformed(f"the {who} did not sign it", "signature_validation_failed")

@@ -12,7 +12,6 @@ The contracts come from others' published code, so every one can be set anew by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandboxer.identity.signatures.stacks import (
     ContractPrincipal,
@@ -22,6 +21,7 @@ from sandboxer.identity.signatures.stacks import (
     Value,
     stacks_address,
 )
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.payments.stacks.clarity import (
     CLARITY_NAME,
     CONTRACT_NAME,
@@ -50,19 +50,7 @@ CAIP_FAMILY = "stacks:*"
 STX = "STX"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What to pay; `token` None is native STX."""
-
-    network: StacksNetwork
-    recipient: str
-    amount: int
-    nonce: int
-    token: AssetName | None = None
-    memo: bytes = b""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Transfer:
     """What a transaction says it pays; `sender` is None where the payload does not name one (STX)."""
 
@@ -73,7 +61,7 @@ class Transfer:
     memo: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class StacksNetwork:
     caip2: str
     version: int
@@ -87,7 +75,7 @@ class StacksNetwork:
 MAINNET = StacksNetwork("stacks:1", MAINNET_VERSION, 1)
 TESTNET = StacksNetwork("stacks:2147483648", TESTNET_VERSION, 2147483648)
 NETWORKS: Mapping[str, StacksNetwork] = {network.caip2: network for network in (MAINNET, TESTNET)}
-# Code of the asset in payments/assets.py -> `contract::token`, or STX itself.
+# Code of the asset in payments/rates.py -> `contract::token`, or STX itself.
 PUBLISHED: Mapping[str, Mapping[str, str]] = {
     MAINNET.caip2: {
         "SBTC": "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
@@ -102,23 +90,32 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def sponsored_transfer(order: Order, key: StacksKey) -> Transaction:
-    """Signed by `key`, with an empty place for the sponsor and no fee of its own."""
-    if not (0 < order.amount <= _MOST and 0 <= order.nonce <= _MOST and len(order.memo) <= MEMO_BYTES):
+def sponsored_transfer(
+    key: StacksKey,
+    *,
+    network: StacksNetwork,
+    recipient: str,
+    amount: int,
+    nonce: int,
+    token: AssetName | None = None,
+    memo: bytes = b"",
+) -> Transaction:
+    """Sign a transfer with `key`, with an empty place for the sponsor and no fee of its own. Without a token
+    it is native STX.
+    """
+    if not (0 < amount <= _MOST and 0 <= nonce <= _MOST and len(memo) <= MEMO_BYTES):
         raise malformed("an amount has 1 to 64 bits, a nonce 64 bits, a memo up to 34 bytes")
-    sender = key.condition(nonce=order.nonce, fee=0)
-    payer = sender.address(mainnet=order.network.mainnet)
-    recipient = principal(order.recipient)
+    sender, to = key.condition(nonce=nonce, fee=0), principal(recipient)
     conditions: tuple[FtCondition, ...] = ()
-    payload: Payload = TokenTransfer(recipient, order.amount, order.memo.ljust(MEMO_BYTES, b"\x00"))
-    if order.token is not None:
-        conditions = (FtCondition(payer, order.token, Sent.EQUAL, order.amount),)
-        memo: Value = Some(order.memo) if order.memo else None
-        arguments = (UInt(order.amount), payer, recipient, memo)
-        payload = ContractCall(order.token.contract, "transfer", arguments)
+    payload: Payload = TokenTransfer(to, amount, memo.ljust(MEMO_BYTES, b"\x00"))
+    if token is not None:
+        payer = sender.address(mainnet=network.mainnet)
+        conditions = (FtCondition(payer, token, Sent.EQUAL, amount),)
+        arguments = (UInt(amount), payer, to, Some(memo) if memo else None)
+        payload = ContractCall(token.contract, "transfer", arguments)
     unsigned = Transaction(
-        version=order.network.version,
-        chain_id=order.network.chain_id,
+        version=network.version,
+        chain_id=network.chain_id,
         origin=sender,
         sponsor=UNSPONSORED,
         mode=Mode.DENY,

@@ -19,13 +19,11 @@ from sandboxer.payments.lifecycle import CREDITED, State
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.facilitator import StacksFacilitator
 from sandboxer.payments.stacks.nodes import Seen, StacksNode
-from sandboxer.payments.stacks.relay import SETTLE_SECONDS, Relay
-from sandboxer.payments.stacks.relay_messages import PaymentState, Status
+from sandboxer.payments.stacks.relay import SETTLE_SECONDS, PaymentState, Relay, Status
 from sandboxer.payments.stacks.shop import StacksShop, stacks_shop
 from sandboxer.payments.stacks.transactions import Transaction, parse_hex, parse_transaction, verify_origin
 from sandboxer.payments.stacks.transfers import NETWORKS, SCHEME, read_transfer
-from sandboxer.payments.x402.config import NetworkSettings
-from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, Sighting, Way
+from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, NetworkSettings, Sighting, Way
 
 # The one end of which a relay alone can be believed: this very transaction was undone. A nonce it calls stale
 # may be spent by this payment, and a transaction it calls replaced by another sponsoring of it.

@@ -24,11 +24,19 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sandboxer.identity.seal import create_private_file, replace_private_file
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InvalidRequest, NotFound
-from sandboxer.payments.assets import asset_named
-from sandboxer.payments.chains.configuration import ChainPlan, Source, login_of, open_chain
+from sandboxer.payments.chains.configuration import (
+    DAY,
+    Cap,
+    ChainPlan,
+    Source,
+    Spent,
+    check_spend,
+    login_of,
+    open_chain,
+)
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.monero import MoneroWallet
-from sandboxer.payments.wallet.caps import DAY, Cap, Spent, check_spend
+from sandboxer.payments.rates import asset_named
 from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, Prepared, Seed, new_seed
 
 _LEAST_PASSWORD = 8
@@ -120,7 +128,7 @@ def open_wallet(path: Path, password: str) -> AgentWallet:
 
 
 class CappedSpender:
-    """A `Spender` that counts each payment, fees included, against the wallet's caps first."""
+    """A spender that counts each payment, fees included, against the wallet's caps first."""
 
     def __init__(self, wallet: AgentWallet, spender: Preparing, clock: Clock) -> None:
         self._wallet = wallet

@@ -10,7 +10,6 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 from coincurve import PublicKey
 from Cryptodome.Hash import keccak
 from embit import bip39
@@ -18,7 +17,7 @@ from embit.bip32 import HDKey
 from embit.hashes import hash160
 
 from sandboxer.identity.signatures import stacks
-from sandboxer.identity.signatures.evm import checksummed
+from sandboxer.identity.signatures.wallets import checksummed
 from sandboxer.kernel.errors import ChainUnavailable, Conflict, InvalidRequest, NotFound
 from sandboxer.payments.chains.addresses import (
     MAINNET,
@@ -30,7 +29,7 @@ from sandboxer.payments.chains.addresses import (
 )
 from sandboxer.payments.chains.bitcoin import FEES, Script, choose, output_script, signed, txid_of
 from sandboxer.payments.chains.contract import Deposit, Funds
-from sandboxer.payments.chains.transport import TIMEOUT, JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.transport import MoneroServer, NodeError, Reader
 
 _EVM = "m/44h/60h/0h/0/0"
 _STACKS = "m/44h/5757h/0h/0/0"
@@ -135,7 +134,7 @@ class Prepared:
 
 
 class OutputSpender:
-    """`Spender` for BTC, LTC and DOGE."""
+    """Pays in BTC, LTC and DOGE."""
 
     def __init__(self, funds: Funds, key: SpendingKey) -> None:
         self.code = funds.code
@@ -149,9 +148,6 @@ class OutputSpender:
 
     async def balance(self) -> int:
         return sum(coin.amount for coin in await self._coins())
-
-    async def send(self, address: str, amount: int, *, spend: Deposit | None = None) -> str:
-        return await self.broadcast(await self.prepare(address, amount, spend=spend))
 
     async def prepare(self, address: str, amount: int, *, spend: Deposit | None = None) -> Prepared:
         network, rule = self._key.network, FEES[self.code]
@@ -199,51 +195,26 @@ class OutputSpender:
         self._places.setdefault(self._key.address(index, branch=branch), (branch, index))
 
 
-class MoneroSpender:
-    """`Spender` over monero-wallet-rpc. A transaction is made first and relayed then, so that its txid can be
+class MoneroSpender(MoneroServer):
+    """Pays over monero-wallet-rpc. A transaction is made first and relayed then, so that its txid can be
     written down in between: nothing else makes a lost answer harmless, as no two are alike."""
 
-    code = "XMR"
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        user: str | None = None,
-        password: str | None = None,
-        account: int = 0,
-        network: str = "mainnet",
-        timeout: httpx.Timeout | None = None,
-    ) -> None:
-        auth = httpx.DigestAuth(user, password or "") if user else None
-        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
-        self._rpc = JsonRpc(self._wire, "/json_rpc")
-        self._read = Reader(self.code)
-        self._account = account
-        self._network = network
-
-    async def close(self) -> None:
-        await self._wire.close()
-
     async def address(self) -> str:
-        answer = await self._ask("get_address", account_index=self._account, address_index=[0])
+        answer = await self._ask("get_address", account_index=self.account, address_index=[0])
         return self._read.text(answer.get("address"), "address")
 
     async def balance(self) -> int:
         await self._ask("refresh")
-        answer = await self._ask("get_balance", account_index=self._account)
+        answer = await self._ask("get_balance", account_index=self.account)
         return self._read.integer(answer.get("unlocked_balance"), "unlocked_balance")
 
-    async def send(self, address: str, amount: int, *, spend: Deposit | None = None) -> str:
-        return await self.broadcast(await self.prepare(address, amount, spend=spend))
-
     async def prepare(self, address: str, amount: int, *, spend: Deposit | None = None) -> Prepared:
-        check_monero_address(address, self._network)
+        check_monero_address(address, self.network)
         await self._ask("refresh")
         answer = await self._ask(
             "transfer",
             destinations=[{"address": address, "amount": amount}],
-            account_index=self._account,
+            account_index=self.account,
             do_not_relay=True,
             get_tx_metadata=True,
             **({"subaddr_indices": [self._subaddress(spend)]} if spend else {}),
@@ -263,8 +234,8 @@ class MoneroSpender:
     async def depth(self, txid: str) -> int | None:
         await self._ask("refresh")
         try:
-            answer = await self._rpc.call(
-                "get_transfer_by_txid", {"txid": txid, "account_index": self._account}
+            answer = await self._wallet.call(
+                "get_transfer_by_txid", {"txid": txid, "account_index": self.account}
             )
         except NodeError as error:
             if error.code == _WRONG_TXID:
@@ -282,13 +253,13 @@ class MoneroSpender:
     def _subaddress(self, deposit: Deposit) -> int:
         """Return the subaddress of a deposit; an invoice's subaddress holds only that invoice's money."""
         account, _, minor = deposit.output.partition("/")
-        if deposit.chain != self.code or account != str(self._account) or not minor.isdigit():
+        if deposit.chain != self.code or account != str(self.account) or not minor.isdigit():
             raise Conflict(why=f"{deposit.id} is not a deposit of this wallet")
         return int(minor)
 
     async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         try:
-            return self._read.object(await self._rpc.call(method, params))
+            return self._read.object(await self._wallet.call(method, params))
         except NodeError as error:
             if error.code in _REFUSED and error.code != _NO_DAEMON:
                 raise Conflict(why=f"the Monero wallet refuses: {error}") from None

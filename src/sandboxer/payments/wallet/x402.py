@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eth_account import Account
@@ -21,18 +20,19 @@ from x402.schemas import PaymentPayload, PaymentRequired, PaymentRequirements
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, SandboxerError
-from sandboxer.payments.assets import ASSETS, as_text
+from sandboxer.kernel.values import value_class
+from sandboxer.payments.chains.configuration import check_spend
+from sandboxer.payments.rates import ASSETS, as_text
 from sandboxer.payments.stacks.nodes import next_nonce
 from sandboxer.payments.stacks.shop import ExactStacksClient
 from sandboxer.payments.stacks.transactions import StacksKey
 from sandboxer.payments.stacks.transfers import CAIP_FAMILY, NETWORKS, PUBLISHED
 from sandboxer.payments.wallet.agent import AgentWallet
-from sandboxer.payments.wallet.caps import check_spend
 
 _EXACT = "exact"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Token:
     """A contract on a network, and the asset that the holder accepts it as: `eip155:8453/0x833…=USDC`."""
 
@@ -41,7 +41,7 @@ class Token:
     code: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Signed:
     """A payment ready to be sent, and what it would move."""
 

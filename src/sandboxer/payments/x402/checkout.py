@@ -1,10 +1,11 @@
-"""From a presented payment to settled money, step by step; what is bought happens in between, elsewhere.
+"""The checkout takes a presented payment to settled money, step by step. What is bought is made in between,
+by the caller.
 
     take ──> verified and written down (queued) ──> [provision] ──> settle ──> confirmed, mempool
       │                                                 │              └────> settlement_pending: never again
       └── known already: whatever became of it          └── failed: withdraw; nothing was broadcast
 
-A payment in the hands of a request of this process is `live`; the reconciler leaves it alone, and a second
+A payment that a request of this process works on is `live`: the reconciler leaves it alone, and a second
 request that presents it waits for the first.
 """
 
@@ -14,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,14 @@ from sqlalchemy import Connection
 from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable, Conflict, InvalidRequest, PaymentRefused, Unavailable
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Sats
 from sandboxer.payments import credits, records, settlement
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, IN_FLIGHT, Signal, State
 from sandboxer.payments.records import Order, Payment, Purpose
 from sandboxer.payments.settlement import ENDS, Depth, agreed
 from sandboxer.payments.x402 import presented as presenting
-from sandboxer.payments.x402.config import X402Settings
 from sandboxer.payments.x402.offers import Offers, part_of
 from sandboxer.payments.x402.presented import (
     FOUND,
@@ -41,7 +42,7 @@ from sandboxer.payments.x402.presented import (
     refuse_claim,
     refuse_other_use,
 )
-from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
+from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways, X402Settings
 from sandboxer.store.engine import Store
 
 if TYPE_CHECKING:
@@ -60,38 +61,36 @@ _PENDING = "settlement_pending"
 ADVICE = "advice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Taken:
     payment: Payment
     # False: it was settled or given up before; answer from its record.
     is_new: bool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Checkout:
-    def __init__(
-        self, store: Store, clock: Clock, ways: Ways, offers: Offers, settings: X402Settings
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self.ways = ways
-        self.offers = offers
-        self.settings = settings
-        # Payments that a request is at work on, and whom to tell when it is done.
-        self._live: dict[str, asyncio.Event] = {}
-        # Held from the count of a payer's payments until the next one is live, and counts too.
-        self._counting = asyncio.Lock()
+    store: Store
+    clock: Clock
+    ways: Ways
+    offers: Offers
+    settings: X402Settings
+    # Payments that a request is at work on, and whom to tell when it is done.
+    _live: dict[str, asyncio.Event] = field(default_factory=dict)
+    # Held from the count of a payer's payments until the next one is live, and counts too.
+    _counting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def is_live(self, payment_id: str) -> bool:
         return payment_id in self._live
 
     def present(self, headers: Iterable[tuple[bytes, bytes]]) -> Presented | None:
-        """The payment in a request's headers, if there is one. Raises InvalidRequest."""
+        """Return the payment in a request's headers, if there is one. Raises InvalidRequest."""
         header = presenting.payment_header(headers)
         return None if header is None else presenting.read(header, self.ways)
 
     @asynccontextmanager
     async def take(self, presented: Presented, wanted: Wanted) -> AsyncIterator[Taken]:
-        """Verify it, write it down, and keep it from everybody else while the block runs.
+        """Verify a payment, record it, and keep it from every other request while the block runs.
 
         Raises PaymentRefused (pay otherwise), Conflict (it paid for something else), Unavailable.
         """
@@ -129,8 +128,11 @@ class Checkout:
             done.set()
 
     async def prove(self, presented: Presented, wanted: Wanted) -> None:
-        """Raises as `take` would unless this payment could be taken now: so its payer sent it. Nothing is
-        written. Who only names a wallet, or copies what it once signed, is told nothing of its things."""
+        """Raise as `take` would, unless this payment could be taken now, which proves that its payer sent it.
+
+        Nothing is written. Who only names a wallet, or copies what it once signed, learns nothing of what
+        the wallet has here.
+        """
         known = await self._known(presented, wanted)
         if known is not None and known.state is not State.QUEUED:
             return
@@ -140,15 +142,15 @@ class Checkout:
             raise spent
 
     def fund(self, conn: Connection, payment: Payment, sandbox_id: str, now: datetime) -> None:
-        """In the transaction that makes a sandbox: the payment counts, and this create holds it."""
+        """Credit the payment in the transaction that makes a sandbox, and note that sandbox in its record."""
         current = records.load(conn, payment.id, lock=True)
         settlement.grant(
             conn, current, pending_limit=self.settings.pending_limit_sats, now=now, sandbox_id=sandbox_id
         )
 
     async def withdraw(self, payment_id: str, reason: str) -> Payment:
-        """Nothing came of what it was to pay for: it is as if it had not been used."""
-        now = self._clock.now()
+        """Take back what a queued payment gave, because nothing was made for it. It can be used again."""
+        now = self.clock.now()
 
         def write(conn: Connection) -> Payment:
             payment = records.load(conn, payment_id, lock=True)
@@ -156,10 +158,10 @@ class Checkout:
                 return payment
             return settlement.take_back(conn, payment, reason=reason, now=now)
 
-        return await self._store.write(write)
+        return await self.store.write(write)
 
     async def settle(self, payment: Payment) -> Payment:
-        """Broadcast it, and say what is known then. Raises nothing that would hide where the money is."""
+        """Broadcast a payment and record what is known then. No error hides where the money is."""
         way = self._way_of(payment)
         payment = await self._submit(payment)
         answer = await self._ask(way, payment)
@@ -169,17 +171,17 @@ class Checkout:
         return await self.see(payment, sighting)
 
     async def see(self, payment: Payment, sighting: Sighting) -> Payment:
-        """Record what was seen of it."""
-        now = self._clock.now()
+        """Record what was seen of a payment."""
+        now = self.clock.now()
         way = self._way_of(payment)
         depth = Depth(final=way.confirmations, watched=WATCHED_BEYOND, missing=way.missing_blocks)
         limit = self.settings.pending_limit_sats
-        return await self._store.write(
+        return await self.store.write(
             lambda conn: settlement.see(conn, payment, sighting, depth=depth, pending_limit=limit, now=now)
         )
 
     async def look(self, payment: Payment) -> Sighting:
-        """What the chain says of it. A loss for its payer must be said by both nodes, where there are two.
+        """Ask the chain what became of a payment. Where there are two nodes, both must say that it is lost.
 
         Raises ChainUnavailable.
         """
@@ -193,8 +195,17 @@ class Checkout:
             return first
         return agreed(first, await way.witness.look(payment))
 
+    async def follow(self, payment: Payment) -> Payment:
+        """Look at a payment, record what was seen, and settle it again if perhaps nobody ever sent it."""
+        sighting = await self.look(payment)
+        after = await self.see(payment, sighting)
+        if sighting.fate is Fate.UNSEEN and after.state is State.SETTLEMENT_PENDING:
+            # Its nonce sees to it that it counts once.
+            return await self.settle(after)
+        return after
+
     async def _known(self, presented: Presented, wanted: Wanted) -> Payment | None:
-        """The record of this very payment, waited for while another request is at it."""
+        """Return the record of this very payment, after another request that works on it is done."""
         way, authorization = presented.way, presented.authorization
         if way is None or authorization is None:
             return None
@@ -206,7 +217,7 @@ class Checkout:
             )
             return found
 
-        known = await self._store.read(find)
+        known = await self.store.read(find)
         if known is None or await self._is_superseded(known, presented):
             return None
         refuse_other_use(known, presented, wanted)
@@ -217,8 +228,10 @@ class Checkout:
         return await self._known(presented, wanted)
 
     async def _is_superseded(self, known: Payment, presented: Presented) -> bool:
-        """Whether another payment with its nonce may take its place: it bought nothing, nobody is at it, and
-        its chain has not seen it. Else, where nonces are counted, the payer could not pay here any more."""
+        """Return whether another payment with its nonce may replace it: it bought nothing, no request works
+        on it, and its chain has not seen it. Otherwise, where nonces are counted, the payer could not pay
+        here any more.
+        """
         if known.payload_hash == presented.payload_hash or not self._is_idle(known):
             return False
         return (await self.see(known, await self.look(known))).state is State.QUEUED
@@ -227,7 +240,7 @@ class Checkout:
         return payment.state is State.QUEUED and payment.id not in self._live
 
     async def _price(self, presented: Presented, wanted: Wanted) -> tuple[Way, PaymentRequirements, Sats]:
-        """What it was offered for. The requirement is our own, never the presented one unchecked."""
+        """Return what it was offered for. The requirement is our own, never the presented one unchecked."""
         way, accepted, requirements = presented.way, presented.accepted, presented.payload.accepted
         if way is None:
             raise PaymentRefused(why="this network or scheme is not taken here", reason="invalid_network")
@@ -261,8 +274,11 @@ class Checkout:
     async def _verify(
         self, way: Way, presented: Presented, requirements: PaymentRequirements
     ) -> PaymentRefused | None:
-        """Raises PaymentRefused, Unavailable. Returned is the refusal of a payment that is perhaps made
-        already: its nonce is spent, its payer signed it, and we have never seen it."""
+        """Ask the facilitator whether the payment is valid. Raises PaymentRefused, Unavailable.
+
+        Returns the refusal of a payment that is perhaps made already: its nonce is spent, its payer signed
+        it, and we have never seen it.
+        """
         try:
             async with asyncio.timeout(VERIFY_TIMEOUT.total_seconds()):
                 answer = await way.facilitator.verify(presented.payload, requirements)
@@ -284,7 +300,7 @@ class Checkout:
         return None
 
     async def _arrived(self, payment: Payment, refusal: PaymentRefused) -> Payment:
-        """Somebody else carried it to the chain: if the money is here, it counts."""
+        """Count a payment that somebody else carried to the chain, if the money is here."""
         payment = await self.see(payment, await self.look(payment))
         if payment.state in FAILURES:
             raise refusal
@@ -299,10 +315,13 @@ class Checkout:
         *,
         is_found: bool,
     ) -> Payment:
-        """`is_found`: it is on its chain already, where everybody can copy it. So whoever presents it decides
-        nothing: it is credit for the account of the wallet that signed, or for whom that wallet's holder
-        presented it before it was there."""
-        now = self._clock.now()
+        """Record a verified payment, or return the record that it has.
+
+        `is_found` says that it is on its chain already, where everybody can copy it. So whoever presents it
+        decides nothing: it is credit for the account of the wallet that signed, or for whom that wallet's
+        holder presented it before it was there.
+        """
+        now = self.clock.now()
         authorization = presented.authorization
         wallet = presenting.payer_wallet(presented)
         assert authorization is not None
@@ -356,10 +375,12 @@ class Checkout:
             self._refuse_too_many(conn, payment)
             return records.redirect(conn, payment, order, now=now)
 
-        return await self._store.write(write)
+        return await self.store.write(write)
 
     def _refuse_too_many(self, conn: Connection, payment: Payment) -> None:
-        """Those that buy something now count as well: all were verified against the same balance."""
+        """Raise Conflict if the payer has too many payments under way. Those that buy something now count as
+        well: all were verified against the same balance.
+        """
         under_way = [
             other
             for other in records.unsettled(conn, payment.payer)
@@ -373,16 +394,16 @@ class Checkout:
             )
 
     async def _submit(self, payment: Payment) -> Payment:
-        now = self._clock.now()
+        now = self.clock.now()
         look_at = now + self._settle_deadline()
-        return await self._store.write(
+        return await self.store.write(
             lambda conn: records.move(
                 conn, payment, Signal.SUBMIT, reason="handed to the settler", now=now, look_at=look_at
             )
         )
 
     async def _ask(self, way: Way, payment: Payment) -> SettleResponse | None:
-        """The settler's answer; None: there was none, and nobody knows."""
+        """Return the settler's answer; None if there was none, so that nobody knows."""
         payload = schemas.PaymentPayload.model_validate(payment.payload)
         requirements = schemas.PaymentRequirements.model_validate(payment.requirements)
         try:
@@ -393,24 +414,24 @@ class Checkout:
             return None
 
     async def _interpret(self, way: Way, payment: Payment, answer: SettleResponse | None) -> Sighting | None:
-        """What the answer says of the money. None: it has not moved, as far as the chain can tell."""
+        """Return what the answer says of the money; None if it has not moved, as far as the chain tells."""
         txid = answer.transaction or None if answer is not None else None
         if answer is not None and answer.success:
             # Its word is that it was sent; whether it is in a block, the chain is asked.
-            seen = await self._look_kindly(payment, txid) if way.settles_in_block else None
+            seen = await self._look_or_guess(payment, txid) if way.settles_in_block else None
             is_found = seen is not None and seen.fate is Fate.CONFIRMED
             return seen if is_found else Sighting(fate=Fate.SEEN, txid=txid)
-        seen = await self._look_kindly(payment, txid)
+        seen = await self._look_or_guess(payment, txid)
         if seen.fate is not Fate.UNSEEN:
             return seen
         if answer is None or answer.error_reason == _PENDING:
             return Sighting(fate=Fate.UNSEEN, txid=txid)
         return None
 
-    async def _look_kindly(self, payment: Payment, txid: str | None) -> Sighting:
+    async def _look_or_guess(self, payment: Payment, txid: str | None) -> Sighting:
         if txid is not None and payment.txid is None:
-            now = self._clock.now()
-            payment = await self._store.write(lambda conn: records.note(conn, payment.id, now=now, txid=txid))
+            now = self.clock.now()
+            payment = await self.store.write(lambda conn: records.note(conn, payment.id, now=now, txid=txid))
         try:
             return await self.look(payment)
         except Exception:
@@ -419,8 +440,10 @@ class Checkout:
             return Sighting(fate=Fate.SEEN, txid=txid) if txid else Sighting(fate=Fate.UNKNOWN)
 
     async def _refused(self, payment: Payment, answer: SettleResponse | None) -> Payment:
-        """The settler said no and the nonce is unspent: back to queued, watched until it expires."""
-        now = self._clock.now()
+        """Put a payment back to queued, because the settler refused it and its nonce is unspent. It is
+        watched until it expires.
+        """
+        now = self.clock.now()
         reason = (answer.error_reason if answer is not None else None) or "unexpected_settle_error"
 
         def write(conn: Connection) -> Payment:
@@ -435,7 +458,7 @@ class Checkout:
             )
             return settlement.take_back(conn, back, reason=reason, now=now)
 
-        return await self._store.write(write)
+        return await self.store.write(write)
 
     def _way_of(self, payment: Payment) -> Way:
         way = self.ways.find(payment.network, payment.scheme)
@@ -448,12 +471,12 @@ class Checkout:
 
 
 def is_delivered(payment: Payment) -> bool:
-    """Whether what it paid for is to be handed over: the money came, or may be coming."""
+    """Return whether what it paid for is handed over: the money came, or may be coming."""
     return payment.state is State.CONFIRMED or payment.state in IN_FLIGHT
 
 
 def refusal_of(payment: Payment) -> PaymentRefused:
-    """For a payment that did not go through, to its payer."""
+    """Return the refusal that tells its payer why a payment did not go through."""
     next_step = "Sign a new payment." if payment.state in FAILURES else "Present the same payment again."
     return PaymentRefused(
         why=f"the payment was not settled: {payment.reason}",

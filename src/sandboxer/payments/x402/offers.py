@@ -1,11 +1,10 @@
-"""Offers: so many sats for so much of an asset, good for some minutes. Sealed, so that nothing is stored.
+"""An offer gives so many sats for so much of an asset, for some minutes. It is sealed, so nothing is stored.
 
 The payer's client echoes the whole requirement with its payment. Our seal in it says that we made this offer
 and at which rate; a requirement that was changed on the way, or never made, does not open.
 
-How a 402 asks for money: the offers in the header and body that x402 names, and what else a client may do.
-
-Also what is for sale in general, for those who look before they ask.
+`X402Asking` asks for money in a 402: offers in the header and body that x402 names, and what else a client
+may do. It also lists what is for sale, for those who look before they ask.
 """
 
 from __future__ import annotations
@@ -14,23 +13,19 @@ import hashlib
 import hmac
 import json
 import logging
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandboxer.accounts.offers import Offer as OfferInProblem
-from sandboxer.accounts.offers import Payable
-from sandboxer.identity.seal import create_private_file
+from sandboxer.accounts.records import Offer as OfferInProblem
+from sandboxer.accounts.records import Payable
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import NoRate, SandboxerError
-from sandboxer.kernel.late import late
-from sandboxer.payments.oracle.rates import Rate, Rates, lock, needs_rate, sats_for_atomic
-from sandboxer.payments.x402.config import X402Settings
-from sandboxer.payments.x402.ways import Accepted, Way, Ways
+from sandboxer.kernel.errors import InvalidRequest, NoRate, SandboxerError
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
+from sandboxer.payments.rates import Rate, Rates, atomic_for_sats, needs_rate, sats_for_atomic
+from sandboxer.payments.x402.ways import Accepted, Way, Ways, X402Settings
 
 if TYPE_CHECKING:
     from x402 import schemas
@@ -39,13 +34,11 @@ if TYPE_CHECKING:
     from x402.http import utils as headers
     from x402.schemas import PaymentRequired, PaymentRequirements
 else:
-    schemas = late("x402.schemas")
     schemas, headers = late("x402.schemas"), late("x402.http.utils")
     bazaar, resource_service = late("x402.extensions.bazaar"), late("x402.extensions.bazaar.resource_service")
     payment_identifier = late("x402.extensions.payment_identifier")
 
 SATS, EXPIRES, FOR, SEAL = "sats", "expiresAt", "for", "offer"
-_KEY_BYTES = 32
 log = logging.getLogger(__name__)
 PAYMENT_REQUIRED = "PAYMENT-REQUIRED"
 SIGN_IN_WITH_X = "sign-in-with-x"
@@ -63,14 +56,11 @@ _GOODS: Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Offer:
-    """An offer of ours that came back."""
+    """An offer of ours that a payment came back with."""
 
-    way: Way
-    accepted: Accepted
     sats: int
-    expires_at: datetime
     # What it is for, where that has a price of its own; empty: credit.
     tag: str
 
@@ -84,46 +74,43 @@ class Offers:
         self._good_for = good_for
 
     async def make(self, sats: int, *, tag: str = "") -> list[PaymentRequirements]:
-        """One for each asset on each network; those without a rate are left out. Raises NoRate if all are."""
-        now = self._clock.now()
-        expires_at = now + self._good_for
+        """Make an offer for each asset on each network. Assets without a rate are left out; raises NoRate if
+        none has one.
+        """
+        if sats < 1:
+            raise InvalidRequest(field="sats", why="a price is at least one sat")
+        expires_at = self._clock.now() + self._good_for
         offers = []
         missing: NoRate | None = None
         for way in self._ways.open_ones:
             for accepted in way.accepts:
                 try:
                     rate, btc = await self._known_rates(accepted)
-                    price = lock(sats, accepted.asset, rate, btc, now=now, expires_at=expires_at)
+                    atomic = atomic_for_sats(sats, accepted.asset, rate, btc)
                 except NoRate as error:
                     missing = error
                     continue
-                offers.append(self._offer(way, accepted, price.atomic, sats, expires_at, tag))
+                offers.append(self._offer(way, accepted, atomic, sats, expires_at, tag))
         if not offers and missing is not None:
             raise missing
         return offers
 
     def open(self, requirements: PaymentRequirements) -> Offer | None:
-        """The offer, if we made it and it is still good."""
+        """Return the offer, if we made it and it is still good."""
         way = self._ways.find(requirements.network, requirements.scheme)
-        accepted = None if way is None else way.accepted(requirements.asset)
-        if way is None or accepted is None:
+        if way is None or way.accepted(requirements.asset) is None:
             return None
         seal = requirements.extra.get(SEAL)
         if not isinstance(seal, str) or not hmac.compare_digest(seal.encode(), self._seal(requirements)):
             return None
-        expires_at = datetime.fromtimestamp(requirements.extra[EXPIRES], UTC)
-        if expires_at <= self._clock.now():
+        if datetime.fromtimestamp(requirements.extra[EXPIRES], UTC) <= self._clock.now():
             return None
-        return Offer(
-            way=way,
-            accepted=accepted,
-            sats=int(requirements.extra[SATS]),
-            expires_at=expires_at,
-            tag=str(requirements.extra.get(FOR, "")),
-        )
+        return Offer(sats=int(requirements.extra[SATS]), tag=str(requirements.extra.get(FOR, "")))
 
     async def worth(self, accepted: Accepted, amount: int) -> int:
-        """What an amount buys at the present rate, rounded down: for version 1, which echoes no offer."""
+        """Return what an amount buys at the present rate, rounded down. Version 1 needs it: it echoes no
+        offer.
+        """
         rate, btc = await self._known_rates(accepted)
         return sats_for_atomic(amount, accepted.asset, rate, btc)
 
@@ -171,26 +158,15 @@ class Offers:
 
 
 def part_of(requirements: PaymentRequirements, sats: int, most: int) -> tuple[PaymentRequirements, int]:
-    """An offer's requirement and sats, cut to at most so many at its own rate; the asset is rounded up."""
+    """Cut an offer's requirement and sats to at most `most` sats at its own rate; the asset is rounded up."""
     if sats <= most:
         return requirements, sats
     amount = -(-int(requirements.amount) * most // sats)
     return requirements.model_copy(update={"amount": str(amount)}), most
 
 
-def open_offer_key(path: Path) -> bytes:
-    """The key that seals offers; made where there is none. Losing it costs nothing but open offers."""
-    try:
-        text = path.read_text("ascii")
-    except FileNotFoundError:
-        text = secrets.token_bytes(_KEY_BYTES).hex() + "\n"
-        if not create_private_file(path, text):
-            text = path.read_text("ascii")
-    return bytes.fromhex(text.strip())
-
-
 class X402Asking:
-    """The answer of the payments package to `PaymentOffers`."""
+    """Implements `PaymentOffers` for x402."""
 
     def __init__(self, offers: Offers, ways: Ways, settings: X402Settings, siwx: Siwx, *, url: str) -> None:
         self._offers = offers
@@ -200,7 +176,7 @@ class X402Asking:
         self._url = url.rstrip("/")
 
     async def offer(self, wanted: Payable) -> OfferInProblem:
-        """Never raises: without a rate, a 402 still tells prices."""
+        """Return the offers for a 402. It never raises: without a rate, a 402 still tells prices."""
         sats = max(self._settings.minimum_sats, wanted.least_sats or 0)
         try:
             required = await self.required(wanted, sats)
@@ -212,7 +188,7 @@ class X402Asking:
     async def required(
         self, wanted: Payable, sats: int, *, tag: str = "", error: str | None = None
     ) -> PaymentRequired:
-        """Raises NoRate where nothing can be priced now."""
+        """Return the document of a 402. Raises NoRate where nothing can be priced now."""
         accepts = await self._offers.make(sats, tag=tag)
         return schemas.PaymentRequired(
             error=error or "Payment required",
@@ -224,7 +200,9 @@ class X402Asking:
         )
 
     async def for_sale(self) -> list[dict[str, Any]]:
-        """Every payable operation with its offers at the least price, in the shape of a bazaar listing."""
+        """Return every payable operation with its offers at the least price, in the shape of a bazaar
+        listing.
+        """
         try:
             accepts = await self._offers.make(self._settings.minimum_sats)
         except SandboxerError:
@@ -260,7 +238,7 @@ class X402Asking:
 
 
 def as_offer(required: PaymentRequired) -> OfferInProblem:
-    """For the problem and its headers."""
+    """Return the offer in the form that a problem and its headers take."""
     body = dumped(required)
     return OfferInProblem(
         facts=body, headers={PAYMENT_REQUIRED: headers.encode_payment_required_header(required)}

@@ -1,6 +1,6 @@
-"""A payment as it comes in a header: read within bounds, in version 2 or 1 of the protocol.
+"""Reads a payment from a header, within bounds, in version 2 or 1 of the protocol.
 
-What a payment is wanted for, and why a presented one may not be it. Pure.
+Says what a payment is wanted for, and why a presented one may not be used for it. Pure.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import binascii
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from sandboxer.identity.signatures.wallets import Wallet, contract_wallet, wallet_of
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
+from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import Sats
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.records import Payment, Purpose
+from sandboxer.payments.records import Payment, Purpose, nonce_conflict
 from sandboxer.payments.x402.ways import Accepted, Authorization, Way, Ways
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ FOUND = "found"
 _ADVICE = {"nextSteps": "next_steps", "category": "category", "queue": "queue"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Presented:
     version: int
     payload: PaymentPayload = field(repr=False)
@@ -54,7 +55,7 @@ class Presented:
     authorization: Authorization | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wanted:
     """What a payment is for."""
 
@@ -73,7 +74,7 @@ class Wanted:
 
 
 def payer_wallet(presented: Presented) -> Wallet | None:
-    """Whose payment it is, as the wallet's account is filed: a key by itself, a contract by its chain."""
+    """Return the wallet that pays, as its account is filed: a key by itself, a contract by its chain."""
     way, authorization = presented.way, presented.authorization
     if way is None or authorization is None:
         return None
@@ -84,15 +85,15 @@ def payer_wallet(presented: Presented) -> Wallet | None:
 
 
 def payment_header(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The one header that carries a payment. Raises InvalidRequest for two of them."""
+    """Return the one header that carries a payment. Raises InvalidRequest for two of them."""
     found = [value for name, value in headers if name in (PAYMENT_SIGNATURE, X_PAYMENT)]
     if len(found) > 1:
-        raise _wrong("a request carries one payment")
+        raise wrong_payment("a request carries one payment")
     return found[0] if found else None
 
 
 def read(header: bytes, ways: Ways) -> Presented:
-    """Raises InvalidRequest for what is no payment. Whether it is one of ours is seen by `way`."""
+    """Read a payment. Raises InvalidRequest for what is none. `way` says whether it belongs here."""
     document = _document(header)
     payload_hash = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     try:
@@ -100,9 +101,9 @@ def read(header: bytes, ways: Ways) -> Presented:
             return _version_1(v1.PaymentPayloadV1.model_validate(document), payload_hash, ways)
         payload = schemas.PaymentPayload.model_validate(document)
     except ValidationError:
-        raise _wrong("it is not a payment of x402 version 1 or 2") from None
+        raise wrong_payment("it is not a payment of x402 version 1 or 2") from None
     if payload.x402_version != 2:
-        raise _wrong("x402Version is 1 or 2")
+        raise wrong_payment("x402Version is 1 or 2")
     whole_number(payload.accepted.amount, "accepted.amount")
     way = ways.find(payload.accepted.network, payload.accepted.scheme)
     accepted = None if way is None else way.accepted(payload.accepted.asset)
@@ -118,28 +119,28 @@ def read(header: bytes, ways: Ways) -> Presented:
 
 
 def whole_number(text: object, name: str) -> int:
-    """Amounts and moments come as decimal digits, or as numbers from some clients."""
+    """Read an amount or a moment, which comes as decimal digits, or as a number from some clients."""
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < 10**MAX_DIGITS:
         return text
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
-        raise _wrong(f"{name} is not a whole number")
+        raise wrong_payment(f"{name} is not a whole number")
     return int(text)
 
 
 def _document(header: bytes) -> dict[str, Any]:
     if len(header) > MAX_HEADER:
-        raise _wrong(f"the payment header has more than {MAX_HEADER} bytes")
+        raise wrong_payment(f"the payment header has more than {MAX_HEADER} bytes")
     try:
         document = json.loads(base64.b64decode(header, validate=True))
     except (binascii.Error, ValueError, RecursionError):
-        raise _wrong("it is not JSON in base 64") from None
+        raise wrong_payment("it is not JSON in base 64") from None
     if not isinstance(document, dict):
-        raise _wrong("it is not a JSON object")
+        raise wrong_payment("it is not a JSON object")
     return document
 
 
 def _version_1(found: v1.PaymentPayloadV1, payload_hash: str, ways: Ways) -> Presented:
-    """Version 1 echoes no requirement: it is rebuilt from what the payment itself says and what is taken."""
+    """Rebuild the requirement, which version 1 does not echo, from the payment itself and what is taken."""
     way = ways.of_v1(found.network, found.scheme)
     accepted = None if way is None else way.accepts[0]
     requirements = schemas.PaymentRequirements(
@@ -167,7 +168,7 @@ def _version_1(found: v1.PaymentPayloadV1, payload_hash: str, ways: Ways) -> Pre
 
 
 def _identifier(extensions: Mapping[str, Any] | None) -> str | None:
-    """The payer's own name for this payment, as the extension of that name carries it."""
+    """Return the payer's own name for this payment, as the `payment-identifier` extension carries it."""
     extension = (extensions or {}).get(payment_identifier.PAYMENT_IDENTIFIER)
     info = extension.get("info") if isinstance(extension, Mapping) else None
     name = info.get("id") if isinstance(info, Mapping) else None
@@ -175,22 +176,18 @@ def _identifier(extensions: Mapping[str, Any] | None) -> str | None:
         return None
     pattern = payment_identifier.PAYMENT_ID_PATTERN
     if not isinstance(name, str) or len(name) not in ID_LENGTHS or not pattern.fullmatch(name):
-        raise _wrong("a payment identifier has 16 to 128 characters of a-z, A-Z, 0-9, _ and -")
+        raise wrong_payment("a payment identifier has 16 to 128 characters of a-z, A-Z, 0-9, _ and -")
     return name
 
 
-def _wrong(why: str) -> InvalidRequest:
+def wrong_payment(why: str) -> InvalidRequest:
     return InvalidRequest(field="PAYMENT-SIGNATURE", why=why, reason="invalid_payload")
 
 
 def refuse_other_use(known: Payment, presented: Presented, wanted: Wanted) -> None:
+    """Raise Conflict if the nonce or the payment was used for something else."""
     if known.payload_hash != presented.payload_hash:
-        raise Conflict(
-            why="this chain nonce was presented before with another payment",
-            reason="conflicting_nonce",
-            payment_id=known.id,
-            hint="Sign a new payment.",
-        )
+        raise nonce_conflict(known)
     if known.state is not State.QUEUED and not _is_same_request(known, wanted):
         raise Conflict(
             why="this payment paid for another request",
@@ -210,7 +207,9 @@ def _is_same_request(known: Payment, wanted: Wanted) -> bool:
 
 
 def refuse_claim(payment: Payment, wanted: Wanted) -> None:
-    """A payment that was found on its chain is its payer's credit, and proves nothing of who presents it."""
+    """Raise Conflict if a payment that was found on its chain is claimed by someone else than its payer. It
+    is the payer's credit, and proves nothing about who presents it.
+    """
     if wanted.account == payment.account or (wanted.account is None and wanted.purpose is Purpose.TOPUP):
         return
     raise Conflict(
@@ -231,7 +230,7 @@ def refusal(answer: VerifyResponse) -> PaymentRefused:
 
 
 def advice(message: str | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a scheme tells the payer besides the reason: in words, and what to do next."""
+    """Return what a scheme tells the payer besides the reason: in words, and what to do next."""
     given = {fact: (extra or {}).get(name) for name, fact in _ADVICE.items()}
     found = {fact: value for fact, value in given.items() if value is not None}
     return {**found, "because": message[:300]} if message else found

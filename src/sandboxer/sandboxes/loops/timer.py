@@ -19,8 +19,7 @@ from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.access import idle_check_at, is_idle, runs_commands
-from sandboxer.sandboxes.use_cases.destroy import RETRY
-from sandboxer.sandboxes.use_cases.lifetime import end, end_due, ends_at
+from sandboxer.sandboxes.use_cases.lifetime import RETRY, end, end_due, ends_at
 from sandboxer.store.reconciler import FAR, Reconciler
 
 ACTOR = "system:timer"

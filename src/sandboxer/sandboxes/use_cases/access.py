@@ -19,7 +19,7 @@ from sandboxer.backends.limited import limited
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
 from sandboxer.sandboxes.activity import Pulse
-from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
@@ -45,7 +45,7 @@ _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 
 
 @asynccontextmanager
-async def line(
+async def open_line(
     dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, activity: str
 ) -> AsyncIterator[Guest]:
     """Open a connection to the guest; the sandbox counts as working meanwhile. It needs no database access.

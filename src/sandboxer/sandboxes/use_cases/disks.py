@@ -6,20 +6,21 @@ A copy belongs to the package that asked for it (see `artifacts/snapshots`); thi
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 from sandboxer.backends.contract import Backend, Freezes, Handle, KeptDisk, Snapshots
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, Conflict, IllegalTransition, NotAvailable, Refused
-from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
 from sandboxer.sandboxes.reconciler import record_end
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import check_backend
-from sandboxer.sandboxes.use_cases.create import Stopwatch, establish, setup_of
+from sandboxer.sandboxes.use_cases.creation import Stopwatch, establish, setup_of
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 
@@ -27,7 +28,7 @@ from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Kept:
     sandbox: Sandbox
     disk: KeptDisk
@@ -150,7 +151,8 @@ async def recreate(
     sandbox = await dependencies.visible(sandbox_id, caller)
     profile = dependencies.profiles.get(sandbox.profile)
     check_backend(profile, await fingerprint_of(dependencies, sandbox.backend))
-    await dependencies.check_refs(profile, sandbox.account)
+    # Its network was decided when it was made.
+    await dependencies.check_hooks(profile, replace(sandbox, network=None))
     if sandbox.origin is not None:
         # Its new disk would be a copy of the same origin: checked before the old one is removed.
         await reconciler_of(dependencies.backend_of(sandbox), sandbox.backend).check_kept(sandbox.origin)

@@ -1,31 +1,31 @@
 """Looking at sandboxes, at what this host can do, and at what backends hold that no record accounts for.
 
-Nothing is changed here but by the owner's word: `reap` removes what has no record. See `quarantine.py` for
-how long that stays otherwise.
+Nothing is changed here but by the owner's word: `reap_stale` removes what has no record. See `quarantine.py`
+for how long that stays otherwise.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
-from sandboxer.accounts.tables import accounts
+from sandboxer.accounts.records import accounts
 from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, SeesStrays, Usage
 from sandboxer.identity.keys import Caller, keys
 from sandboxer.kernel.errors import Forbidden, IllegalTransition, InvalidRequest, SandboxerError
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, State
 from sandboxer.sandboxes.quarantine import Held, Kind, Unknown
-from sandboxer.sandboxes.records import Sandbox, sandboxes
+from sandboxer.sandboxes.records import Sandbox, listed, sandboxes
 from sandboxer.store.rows import Page
 
 MAX_LIMIT = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Reachability:
     sandbox: Sandbox
     is_reachable: bool
@@ -39,18 +39,20 @@ async def list_sandboxes(
     dependencies: SandboxDependencies,
     caller: Caller,
     *,
-    labels: Mapping[str, str],
-    state: State | None,
-    cursor: str | None,
-    limit: int,
+    labels: Mapping[str, str] | None = None,
+    states: Collection[State] = (),
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Sandbox]:
+    """List sandboxes, newest first.
+
+    Without `states`, destroyed ones are left out. The owner sees everyone's.
+    """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequest(field="limit", why=f"{limit} is not between 1 and {MAX_LIMIT}")
     account = None if caller.is_owner else caller.account
-    states = () if state is None else (state,)
-    return await dependencies.repository.page(
-        account=account, labels=labels, states=states, cursor=cursor, limit=limit
-    )
+    query = listed(account, labels or {}, states)
+    return await dependencies.repository.page(query, cursor=cursor, limit=limit)
 
 
 async def usage(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Usage:
@@ -116,12 +118,13 @@ def owners_of(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
     return found
 
 
-async def find(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
+async def find_stale(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
+    """Return what backends hold without a record. Owner only."""
     require_owner(caller)
     return await dependencies.quarantine.look()
 
 
-async def reap(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
+async def reap_stale(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
     """Remove everything without a record. Returns what was removed. Owner only."""
     require_owner(caller)
     return await dependencies.quarantine.reap()

@@ -1,34 +1,39 @@
-"""TTL and retention decide how long a sandbox lives. The decisions come first, then the acts.
+"""TTL and retention decide how long a sandbox lives, and destroying ends it. The decisions come first, then
+the acts.
 
 The TTL counts from `ready_at`, also while frozen, but not while stopped. An extension adds to it; the whole
-granted time never exceeds the profile's maximum.
+granted time never exceeds the profile's maximum. Destroying is idempotent, safe from many callers at once,
+and allowed in every state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
-from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
+from sandboxer.kernel.errors import Broken, IllegalTransition, InvalidRequest
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases.destroy import remove
 from sandboxer.sandboxes.use_cases.inspection import require_owner
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
 from sandboxer.store.repository import Also
 
+# When a backend fails to remove a sandbox, the timer tries again after this long.
+RETRY = timedelta(seconds=30)
+_ENDING = frozenset({State.DESTROYING, State.DESTROYED})
 _KEPT = frozenset({State.STOPPED, State.REAPED})
 Before = Callable[[Sequence[Sandbox]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class End:
     """How a sandbox ends whose time is over."""
 
@@ -37,7 +42,7 @@ class End:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Expiry:
     is_applied: bool
     sandboxes: Sequence[Sandbox]
@@ -117,6 +122,10 @@ async def change_ttl(
     quote_id: str | None = None,
     also: Also | None = None,
 ) -> Sandbox:
+    """Add `duration` to its TTL, within the profile's maximum.
+
+    With a quote it goes on at the quote's rates from now. `also` is written in its transaction.
+    """
     sandbox = await dependencies.visible(sandbox_id, caller)
     more = parse_duration(duration, field="duration")
     promised = None if quote_id is None else await dependencies.repository.promised(sandbox, quote_id)
@@ -136,6 +145,35 @@ async def change_ttl(
         decide=decide,
         also=also,
     )
+
+
+async def set_left(
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    left: timedelta,
+    caller: Caller,
+    *,
+    never_less: bool = False,
+) -> Sandbox:
+    """Let it live for `left` from now on, within the profile's maximum: longer than before, or shorter,
+    unless it is `never_less`.
+    """
+    sandbox = await dependencies.visible(sandbox_id, caller)
+    if never_less and _left(sandbox, dependencies.clock.now()) >= left:
+        return sandbox
+    return await dependencies.repository.amend(
+        sandbox_id,
+        kind="sandbox.ttl_extended",
+        actor=actor_of(caller),
+        reason=f"to end in {format_duration(left)}",
+        decide=lambda found: extended(found, left - _left(found, dependencies.clock.now())),
+    )
+
+
+def _left(sandbox: Sandbox, now: datetime) -> timedelta:
+    if sandbox.state in LIVE and sandbox.expires_at is not None:
+        return sandbox.expires_at - now
+    return sandbox.ttl if sandbox.ttl_left is None else sandbox.ttl_left
 
 
 async def expire(
@@ -211,3 +249,89 @@ async def _halt(
         return await dependencies.repository.move(sandbox.id, step)
 
     return await dependencies.operations.perform(sandbox.id, "stop", act)
+
+
+async def destroy(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, despite_lock: bool = False
+) -> Sandbox:
+    """Destroy a sandbox. Destroyed already is success; one that is being made is undone.
+
+    `despite_lock` says that a second proof allowed it, or that its key is ending.
+    """
+    sandbox = await dependencies.visible(sandbox_id, caller)
+    check = None if despite_lock else refuse_guarded
+    return await remove(
+        dependencies, sandbox, actor=actor_of(caller), reason="destroyed_by_caller", check=check
+    )
+
+
+async def remove(
+    dependencies: SandboxDependencies,
+    sandbox: Sandbox,
+    *,
+    actor: str,
+    reason: str,
+    check: Callable[[Sandbox], None] | None = None,
+) -> Sandbox:
+    """Bring it to `destroyed`. The intent is recorded first, so that a start finishes what a crash
+    interrupted.
+
+    `check` may refuse it in the transaction that records the intent.
+    """
+    if sandbox.state is State.DESTROYED:
+        return sandbox
+    await _mark(dependencies, sandbox, actor=actor, reason=reason, check=check)
+
+    async def act() -> Sandbox:
+        return await finish(dependencies, sandbox.id, actor=actor)
+
+    return await dependencies.operations.preempt(sandbox.id, "destroy", act)
+
+
+async def finish(dependencies: SandboxDependencies, sandbox_id: str, *, actor: str) -> Sandbox:
+    """Tear down a sandbox that is `destroying`. Destroyed already is success."""
+    sandbox = await dependencies.repository.find(sandbox_id)
+    if sandbox is None:
+        raise Broken(why=f"sandbox {sandbox_id} is being destroyed without a record")
+    if sandbox.state is State.DESTROYED:
+        return sandbox
+    await dependencies.backend_of(sandbox).teardown(sandbox_id)
+    # Its environment may hold secrets and is erased; the rest of the record stays.
+    gone: dict[str, object] = {
+        "handle": None,
+        "env": {},
+        "ended_at": dependencies.clock.now(),
+        "expires_at": None,
+        "ttl_left": None,
+    }
+    done = await dependencies.repository.move(
+        sandbox_id, Step(signal=Signal.TORN_DOWN, actor=actor, reason=sandbox.reason, changes=gone)
+    )
+    dependencies.activity.forget(sandbox_id)
+    return done
+
+
+async def _mark(
+    dependencies: SandboxDependencies,
+    sandbox: Sandbox,
+    *,
+    actor: str,
+    reason: str,
+    check: Callable[[Sandbox], None] | None,
+) -> None:
+    if sandbox.state in _ENDING:
+        return
+    intent = Step(
+        signal=Signal.DESTROY,
+        actor=actor,
+        reason=reason,
+        changes={"expires_at": dependencies.clock.now() + RETRY},
+        check=check,
+    )
+    try:
+        await dependencies.repository.move(sandbox.id, intent)
+    except IllegalTransition:
+        # Another destroy came first; it will be joined.
+        current = await dependencies.repository.find(sandbox.id)
+        if current is None or current.state not in _ENDING:
+            raise

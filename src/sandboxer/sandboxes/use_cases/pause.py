@@ -158,7 +158,7 @@ def _refuse_spent(sandbox: Sandbox) -> None:
         raise Conflict(
             why="nothing is left of its TTL",
             reason="no_ttl_left",
-            hint="Give it more time first: PATCH /v1/sandboxes/{id}/ttl.",
+            hint=f"Give it more time first: PATCH /v1/sandboxes/{sandbox.id}/ttl.",
         )
 
 

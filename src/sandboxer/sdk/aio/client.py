@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandboxer.sdk.aio.line import AsyncLine, pages
+from sandboxer.sdk.aio.line import AsyncLine, AsyncScope, items
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
 from sandboxer.sdk.bodies import VolumesIn, labelled
 from sandboxer.sdk.call import Call, lazily, new_idempotency_key
@@ -19,16 +18,11 @@ from sandboxer.sdk.exchange import Payer
 if TYPE_CHECKING:
     from sandboxer.sdk.aio.access import AsyncAccountEgress, AsyncSecrets, AsyncSsh
     from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount, AsyncWallets
-    from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs, AsyncLanguages
-    from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
-    from sandboxer.sdk.aio.images import AsyncImages
-    from sandboxer.sdk.aio.payments import AsyncInvoices, AsyncPayments
-    from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys, AsyncStatus
+    from sandboxer.sdk.aio.artifacts import AsyncImages, AsyncSnapshots, AsyncVolumes
+    from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs, AsyncLanguages, AsyncSessions
+    from sandboxer.sdk.aio.payments import AsyncGiftCards, AsyncInvoices, AsyncPayments
+    from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys, AsyncStatus, AsyncWebhooks
     from sandboxer.sdk.aio.services import AsyncServices
-    from sandboxer.sdk.aio.sessions import AsyncSessions
-    from sandboxer.sdk.aio.snapshots import AsyncSnapshots
-    from sandboxer.sdk.aio.volumes import AsyncVolumes
-    from sandboxer.sdk.aio.webhooks import AsyncWebhooks
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
     from sandboxer.wire.platform import Capabilities
@@ -39,7 +33,7 @@ NOUNS = {
     "keys": "platform:AsyncKeys",
     "code": "code:AsyncCode",
     "jobs": "code:AsyncJobs",
-    "sessions": "sessions:AsyncSessions",
+    "sessions": "code:AsyncSessions",
     "host": "platform:AsyncHostView",
     "wallets": "accounts:AsyncWallets",
     "account": "accounts:AsyncOwnAccount",
@@ -48,22 +42,24 @@ NOUNS = {
     "egress": "access:AsyncAccountEgress",
     "ssh": "access:AsyncSsh",
     "services": "services:AsyncServices",
-    "webhooks": "webhooks:AsyncWebhooks",
-    "snapshots": "snapshots:AsyncSnapshots",
-    "images": "images:AsyncImages",
-    "volumes": "volumes:AsyncVolumes",
+    "webhooks": "platform:AsyncWebhooks",
+    "snapshots": "artifacts:AsyncSnapshots",
+    "images": "artifacts:AsyncImages",
+    "volumes": "artifacts:AsyncVolumes",
     "languages": "code:AsyncLanguages",
     "status": "platform:AsyncStatus",
     "payments": "payments:AsyncPayments",
-    "gift_cards": "gift_cards:AsyncGiftCards",
+    "gift_cards": "payments:AsyncGiftCards",
     "invoices": "payments:AsyncInvoices",
 }
 
 
-class AsyncSandboxer:
-    """
-    >>> async with AsyncSandboxer() as client, await client.create(ttl="10m") as sandbox:
-    ...     print((await sandbox.exec("echo hi")).stdout)
+class AsyncSandboxer(AsyncScope):
+    """A program starts with this: it speaks to one platform, with one key.
+
+    Examples:
+        >>> async with AsyncSandboxer() as client, await client.create(ttl="10m") as sandbox:
+        ...     print((await sandbox.exec("echo hi")).stdout)
     """
 
     keys: AsyncKeys
@@ -94,12 +90,16 @@ class AsyncSandboxer:
         url: str | None = None,
         public_key: str | None = None,
         secret_key: str | None = None,
+        api_key: str | None = None,
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
         confirm: Confirmer | None = None,
         wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
+        """Without arguments, the key is found in the environment or in an `owner.json` (`sdk.credentials`).
+        `api_key` is a bearer token (sk_…), sent instead of signing.
+
+        `confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
 
         `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
         """
@@ -107,6 +107,7 @@ class AsyncSandboxer:
             url=url,
             public_key=public_key,
             secret_key=secret_key,
+            api_key=api_key,
             owner_file=owner_file,
             is_optional=wallet is not None,
         )
@@ -119,20 +120,19 @@ class AsyncSandboxer:
             setattr(self, name, made)
             return made
 
-    async def __aenter__(self) -> AsyncSandboxer:
-        return self
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._line.url}>"
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self) -> None:
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connections; sandboxes go on."""
         await self._line.close()
 
     @property
     def credentials(self) -> Credentials:
-        """What calls are signed with. A key that came with a payment is shown once: keep it."""
+        """Calls are signed with these. A key that came with a payment is shown once: keep it."""
         return self._line.signer.credentials
 
     async def send(self, call: Call[T]) -> T:
@@ -146,6 +146,7 @@ class AsyncSandboxer:
         name: str | None = None,
         image: str | None = None,
         trust: str | None = None,
+        network: str | None = None,
         ttl: str | None = None,
         idle_timeout: str | None = None,
         resources: Mapping[str, float] | None = None,
@@ -161,13 +162,19 @@ class AsyncSandboxer:
     ) -> AsyncSandbox:
         """Makes a sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
+        `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
+
+        Examples:
+            >>> sandbox = await client.create(name="dev", profile="profile.agent-dev", ttl="2h")
+            >>> print(sandbox)
         """
         call = sandboxes.create_sandbox(
             profile=profile,
             name=name,
             image=image,
             trust=trust,
+            network=network,
             ttl=ttl,
             idle_timeout=idle_timeout,
             resources=resources,
@@ -184,28 +191,35 @@ class AsyncSandboxer:
         info = await self._line.send(call)
         return AsyncSandbox(self._line, info.id, info)
 
-    async def get(self, sandbox_id: str) -> AsyncSandbox:
-        info = await self._line.send(sandboxes.get_sandbox(sandbox_id))
+    async def get(self, name_or_id: str) -> AsyncSandbox:
+        """Finds a sandbox by its name, its id, or as much of its id as no other has.
+
+        Examples:
+            >>> sandbox = await client.get("dev")
+            >>> print(sandbox)
+        """
+        info = await self._line.send(sandboxes.get_sandbox(name_or_id))
         return AsyncSandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> AsyncSandbox:
-        """Does the same without asking the platform first."""
+        """Returns the sandbox with this id, without asking the platform first."""
         return AsyncSandbox(self._line, sandbox_id)
 
-    async def list(
+    def list(
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.Sandbox]:
         """Yields all of them, page by page; `limit` is the size of a page."""
         label = labelled(labels)
-        async for page in pages(
+        return items(
             self._line,
             lambda cursor: sandboxes.list_sandboxes(state=state, label=label, cursor=cursor, limit=limit),
-        ):
-            for found in page.sandboxes:
-                yield found
+            lambda page: page.sandboxes,
+        )
 
     async def profiles(self) -> Sequence[Profile]:
+        """Returns the recipes that `create(profile=…)` takes."""
         return (await self._line.send(catalogue.list_profiles())).profiles
 
     async def capabilities(self) -> Capabilities:
+        """Returns what this platform can do, and where."""
         return await self._line.send(platform.get_capabilities())

@@ -5,10 +5,11 @@ Answers that come in pieces over a line, with asyncio.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
 import httpx
 
@@ -17,9 +18,9 @@ from sandboxer.sdk.bodies import CHUNK, Progress, appearing
 from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.commands import EventParser, ServerEvent
 from sandboxer.sdk.confirmation import Confirmer
-from sandboxer.sdk.credentials import Credentials, trust_for
+from sandboxer.sdk.credentials import Credentials, socket_of, trust_for
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.exchange import Again, Payer, Signer, Tries
+from sandboxer.sdk.exchange import Payer, Signer, Tries
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ P = TypeVar("P", bound=Page)
 
 
 class AsyncLine:
-    """One signed, kept-alive connection pool to one platform."""
+    """It keeps signed connections to one platform alive."""
 
     def __init__(
         self,
@@ -44,17 +45,22 @@ class AsyncLine:
         payer: Payer | None = None,
     ) -> None:
         self.signer = Signer(credentials, confirm=confirm, payer=payer)
-        self.url = credentials.url.rstrip("/")
+        # Where requests go by a socket of this machine, their address needs a name all the same.
+        self.socket = socket_of(credentials.url)
+        self.url = credentials.url.rstrip("/") if self.socket is None else "http://localhost"
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
         timeout = httpx.Timeout(timeout_s, connect=10.0)
-        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False, verify=trust_for(self.url))
+        by = None if self.socket is None else httpx.AsyncHTTPTransport(uds=self.socket)
+        self._http = httpx.AsyncClient(
+            timeout=timeout, trust_env=False, verify=trust_for(self.url), transport=by
+        )
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def send(self, call: Call[T]) -> T:
-        """Send, wait for the whole answer, read it. Raises a typed error."""
+        """Sends, waits for the whole answer, reads it. Raises a typed error."""
         async with self.open(call) as response:
             content = await _content(response)
         answer = Answer(response.status_code, response.headers, content)
@@ -63,30 +69,30 @@ class AsyncLine:
 
     @asynccontextmanager
     async def open(self, call: Call[T]) -> AsyncIterator[httpx.Response]:
-        """Send and hand over the answer's stream as soon as its head says success."""
+        """Sends, and hands over the answer's stream as soon as its head says success."""
         response = await self._accepted(call)
         try:
             yield response
         except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
+            raise _unreachable(self.socket or self.url, error) from error
         finally:
             await response.aclose()
 
     async def _accepted(self, call: Call[T]) -> httpx.Response:
         tries = Tries(self.signer, call)
         while True:
-            again: Again | None
+            pause_s: float | None
             try:
                 response = await self._http.send(self._request(tries.call), stream=True)
                 if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
                 content = await _content(response)
-                again = tries.after_answer(response.status_code, response.headers, content)
+                pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
-                again = tries.after_lost()
-                if again is None:
-                    raise _unreachable(self.url, error) from error
-            await pause(again.pause_s)
+                pause_s = tries.after_lost()
+                if pause_s is None:
+                    raise _unreachable(self.socket or self.url, error) from error
+            await pause(pause_s)
 
     def _request(self, call: Call[T]) -> httpx.Request:
         timeout = httpx.Timeout(call.timeout_s or self.timeout_s, connect=10.0)
@@ -98,6 +104,36 @@ class AsyncLine:
             # The signed bytes are the sent bytes: httpx must not re-quote the path.
             extensions={"target": call.target.encode(), "timeout": timeout.as_dict()},
         )
+
+
+class AsyncScope:
+    """What a block of `async with` ends by `_leave`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave()
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
+
+class AsyncNoun:
+    """What the platform is asked about one noun."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+
+class AsyncNounInside(AsyncNoun):
+    """What the platform is asked about one noun of one sandbox."""
+
+    def __init__(self, line: AsyncLine, sandbox_id: str) -> None:
+        super().__init__(line)
+        self._id = sandbox_id
 
 
 async def _content(response: httpx.Response) -> bytes:
@@ -121,6 +157,15 @@ async def server_events(line: AsyncLine, call: Call[T]) -> AsyncIterator[ServerE
                 yield event
 
 
+async def told(
+    line: AsyncLine, call: Call[object], read: Callable[[ServerEvent], T | None]
+) -> AsyncIterator[T]:
+    """Yields what `read` makes of each event; None is of no interest."""
+    async for event in server_events(line, call):
+        if (found := read(event)) is not None:
+            yield found
+
+
 async def pieces(line: AsyncLine, call: Call[bytes]) -> AsyncIterator[bytes]:
     async with line.open(call) as response:
         async for chunk in response.aiter_raw(CHUNK):
@@ -139,12 +184,15 @@ async def saved(chunks: AsyncIterator[bytes], to: Path, progress: Progress | Non
     return size
 
 
-async def pages(line: AsyncLine, call: Callable[[str | None], Call[P]]) -> AsyncIterator[P]:
-    """Yields page after page, each by a call that names where the one before it ended."""
+async def items(
+    line: AsyncLine, call: Callable[[str | None], Call[P]], of: Callable[[P], Sequence[T]]
+) -> AsyncIterator[T]:
+    """Yields what is in page after page, each by a call that names where the one before it ended."""
     cursor: str | None = None
     while True:
         page = await line.send(call(cursor))
-        yield page
+        for found in of(page):
+            yield found
         cursor = page.next_cursor
         if cursor is None:
             return

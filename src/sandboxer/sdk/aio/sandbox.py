@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sandboxer.sdk.aio.line import AsyncLine, server_events
-from sandboxer.sdk.call import Call, found_at, lazily, new_idempotency_key, parse
+from sandboxer.sdk.aio.line import AsyncLine, AsyncScope, server_events, told
+from sandboxer.sdk.call import Call, described, found_at, lazily, new_idempotency_key, parse
 from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.calls import sandboxes
 from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
 
 if TYPE_CHECKING:
     from sandboxer.sdk.aio.access import AsyncEgress, AsyncPreviews, AsyncSandboxSecrets
-    from sandboxer.sdk.aio.files import AsyncFiles
-    from sandboxer.sdk.aio.processes import AsyncProcesses
+    from sandboxer.sdk.aio.inside import AsyncFiles, AsyncProcesses
     from sandboxer.sdk.aio.terminal import AsyncTerminals
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.processes import ExecResult
 
 NOUNS = {
-    "files": "files:AsyncFiles",
-    "processes": "processes:AsyncProcesses",
+    "files": "inside:AsyncFiles",
+    "processes": "inside:AsyncProcesses",
     "terminal": "terminal:AsyncTerminals",
     "previews": "access:AsyncPreviews",
     "egress": "access:AsyncEgress",
@@ -30,8 +28,13 @@ NOUNS = {
 }
 
 
-class AsyncSandbox:
-    """`async with await client.create() as sandbox:` destroys it at the end."""
+class AsyncSandbox(AsyncScope):
+    """One sandbox: commands, files, terminals and ports are its attributes.
+
+    Examples:
+        >>> async with await client.create() as sandbox:  # destroyed at the end
+        ...     await sandbox.files.write("/workspace/a.txt", "kept")
+    """
 
     files: AsyncFiles
     processes: AsyncProcesses
@@ -52,28 +55,37 @@ class AsyncSandbox:
             setattr(self, name, made)
             return made
 
-    async def __aenter__(self) -> AsyncSandbox:
-        return self
+    def __repr__(self) -> str:
+        return described(self, self._info)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self) -> None:
         await self.destroy()
+
+    @classmethod
+    async def get(cls, name_or_id: str) -> AsyncSandbox:
+        """Finds a sandbox by name or id, with the key that a client without arguments finds.
+
+        Examples:
+            >>> sandbox = await AsyncSandbox.get("dev")
+        """
+        found: AsyncSandbox = await found_at(__package__ + ".client:AsyncSandboxer")().get(name_or_id)
+        return found
 
     if True:  # ASYNC
 
         @property
         def info(self) -> wire.Sandbox | None:
-            """What the platform last said about it; None before the first `refresh`."""
+            """Holds what the platform last said about it; None before the first `refresh`."""
             return self._info
     else:
 
         @property
         def info(self) -> wire.Sandbox:
-            """What the platform last said about it."""
+            """Holds what the platform last said about it."""
             return self._info or self.refresh()
 
     async def refresh(self) -> wire.Sandbox:
+        """Asks how the sandbox stands now."""
         self._info = await self._line.send(sandboxes.get_sandbox(self.id))
         return self._info
 
@@ -88,7 +100,13 @@ class AsyncSandbox:
         timeout_s: float | None = None,
         output_limit_bytes: int | None = None,
     ) -> ExecResult:
-        """Run to the end. A `str` goes to a shell, a list of words does not."""
+        """Runs a command to the end. A `str` goes to a shell, a list of words does not.
+
+        Examples:
+            >>> done = await sandbox.exec("echo $HOME; exit 3")
+            >>> print(done.exit_code, done.stdout)
+            >>> await sandbox.exec(["python3", "-c", "print(6 * 7)"], timeout_s=10)
+        """
         call = calls.run_command(
             self.id,
             **named(what),
@@ -101,7 +119,7 @@ class AsyncSandbox:
         )
         return await self._line.send(call.within(patience_s(timeout_s)))
 
-    async def stream(
+    def stream(
         self,
         what: What,
         *,
@@ -111,7 +129,12 @@ class AsyncSandbox:
         user: str | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Piece]:
-        """Does the same, piece by piece as it is written; the last piece is an `ExecExit`."""
+        """Does the same, piece by piece as it is written; the last piece is an `ExecExit`.
+
+        Examples:
+            >>> async for piece in sandbox.stream("make test"):
+            ...     print(piece)
+        """
         call = calls.run_command(
             self.id,
             **named(what),
@@ -122,9 +145,7 @@ class AsyncSandbox:
             timeout_s=timeout_s,
             encoding="base64",
         )
-        async for event in server_events(self._line, call.streamed()):
-            if (found := piece(event)) is not None:
-                yield found
+        return told(self._line, call.streamed(), piece)
 
     async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[wire.Event]:
         """Yields what happened to it since event `after`, then what happens."""
@@ -134,21 +155,27 @@ class AsyncSandbox:
             yield parse(found_at("sandboxer.wire.sandboxes:Event"), event.data)
 
     async def usage(self) -> wire.Usage:
+        """Returns what it uses now: CPU time, memory, disk, processes, traffic."""
         return await self._line.send(sandboxes.get_usage(self.id))
 
     async def reachability(self) -> wire.Reachability:
+        """Says whether it answers, and by which ways it can be reached."""
         return await self._line.send(sandboxes.get_reachability(self.id))
 
     async def freeze(self) -> wire.Sandbox:
+        """Pauses all its processes in memory; `thaw` goes on where they were."""
         return await self._change(sandboxes.freeze_sandbox(self.id))
 
     async def thaw(self) -> wire.Sandbox:
+        """Lets a frozen sandbox go on."""
         return await self._change(sandboxes.thaw_sandbox(self.id))
 
     async def stop(self) -> wire.Sandbox:
+        """Ends its processes and keeps its disk; `resume` starts it again under the same id."""
         return await self._change(sandboxes.stop_sandbox(self.id))
 
     async def resume(self) -> wire.Sandbox:
+        """Starts a stopped sandbox again."""
         return await self._change(sandboxes.resume_sandbox(self.id))
 
     async def recreate(self) -> wire.Sandbox:
@@ -156,21 +183,34 @@ class AsyncSandbox:
         return await self._change(sandboxes.recreate_sandbox(self.id))
 
     async def lock(self) -> wire.Sandbox:
-        """From now on destroying, recreating and unlocking it need a second proof (`confirm`)."""
+        """Makes destroying, recreating and unlocking it need a second proof (`confirm`)."""
         return await self._change(sandboxes.lock_sandbox(self.id))
 
     async def unlock(self) -> wire.Sandbox:
+        """Ends the lock; this itself needs a second proof (`confirm`)."""
         return await self._change(sandboxes.unlock_sandbox(self.id))
+
+    async def change(
+        self, *, name: str | None = None, labels: Mapping[str, str | None] | None = None
+    ) -> wire.Sandbox:
+        """Gives it another name, and sets labels beside those it has; None takes a label away.
+
+        Examples:
+            >>> await sandbox.change(name="nightly", labels={"team": "search", "draft": None})
+        """
+        return await self._change(sandboxes.change_sandbox(self.id, name=name, labels=labels))
 
     async def extend_ttl(
         self, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
     ) -> wire.Sandbox:
+        """Gives it more time from now on: `30m`, `2h`, `1d`."""
         key = idempotency_key or new_idempotency_key()
-        call = sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
-        return await self._change(call)
+        return await self._change(
+            sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
+        )
 
     async def destroy(self) -> wire.Sandbox:
-        """Gone already is success."""
+        """Removes it with its disk; gone already is success."""
         return await self._change(sandboxes.destroy_sandbox(self.id))
 
     async def _change(self, call: Call[wire.Sandbox]) -> wire.Sandbox:

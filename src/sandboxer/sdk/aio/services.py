@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from sandboxer.sdk.aio.line import AsyncLine, pages, server_events
+from sandboxer.sdk.aio.line import AsyncNoun, items, server_events
 from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
 from sandboxer.sdk.call import new_idempotency_key, parse
 from sandboxer.sdk.calls import services as calls
 from sandboxer.wire import services as wire
 
 
-class AsyncServices:
-    """A service is named by its id, or by its name in the account."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
+class AsyncServices(AsyncNoun):
+    """A service is a process with a name that is kept running; its id or its name finds it."""
 
     async def create(
         self,
@@ -35,47 +32,54 @@ class AsyncServices:
         public: bool | None = None,
         profile: str | None = None,
         image: str | None = None,
+        network: str | None = None,
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
         resources: Mapping[str, float] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> wire.Service:
-        """`bootstrap` (a script) or `command` (for a shell); it listens on $PORT unless `port` is given."""
-        call = calls.create_service(
-            name=name,
-            bootstrap=bootstrap,
-            command=command,
-            files=files_in(files),
-            env=env,
-            secrets=secrets,
-            port=port,
-            health=health,
-            restart=restart,
-            idle_s=idle_s,
-            wake=wake,
-            public=public,
-            profile=profile,
-            image=image,
-            snapshot=snapshot,
-            volumes=volumes,
-            resources=resources,
-            wait=None if wait else False,
-            idempotency_key=idempotency_key or new_idempotency_key(),
-        )
-        return await self._line.send(call)
+        """Starts `bootstrap` (a script) or `command` (for a shell), which listens on $PORT, or on `port`.
 
-    async def list(
-        self, *, state: str | None = None, limit: int | None = None
-    ) -> AsyncIterator[wire.Service]:
+        Examples:
+            >>> service = await client.services.create("web", command="python3 -m http.server $PORT")
+            >>> print(service.url)
+        """
+        return await self._line.send(
+            calls.create_service(
+                name=name,
+                bootstrap=bootstrap,
+                command=command,
+                files=files_in(files),
+                env=env,
+                secrets=secrets,
+                port=port,
+                health=health,
+                restart=restart,
+                idle_s=idle_s,
+                wake=wake,
+                public=public,
+                profile=profile,
+                image=image,
+                network=network,
+                snapshot=snapshot,
+                volumes=volumes,
+                resources=resources,
+                wait=None if wait else False,
+                idempotency_key=idempotency_key or new_idempotency_key(),
+            )
+        )
+
+    def list(self, *, state: str | None = None, limit: int | None = None) -> AsyncIterator[wire.Service]:
         """Yields all of them, newest first, page by page; `limit` is the size of a page."""
-        async for page in pages(
-            self._line, lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit)
-        ):
-            for found in page.services:
-                yield found
+        return items(
+            self._line,
+            lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit),
+            lambda page: page.services,
+        )
 
     async def get(self, service: str) -> wire.Service:
+        """Returns one service."""
         return await self._line.send(calls.get_service(service))
 
     async def change(
@@ -91,19 +95,20 @@ class AsyncServices:
         public: bool | None = None,
         vcpus: int | None = None,
     ) -> wire.Service:
-        """What is left out stays; a change of `env` or `port` makes a new process."""
-        call = calls.change_service(
-            service,
-            env=env,
-            port=port,
-            health=health,
-            restart=restart,
-            idle_s=idle_s,
-            wake=wake,
-            public=public,
-            vcpus=vcpus,
+        """Changes it; what is left out stays. A change of `env` or `port` makes a new process."""
+        return await self._line.send(
+            calls.change_service(
+                service,
+                env=env,
+                port=port,
+                health=health,
+                restart=restart,
+                idle_s=idle_s,
+                wake=wake,
+                public=public,
+                vcpus=vcpus,
+            )
         )
-        return await self._line.send(call)
 
     async def redeploy(
         self,
@@ -115,34 +120,40 @@ class AsyncServices:
         env: Mapping[str, str] | None = None,
         wait: bool = True,
     ) -> wire.Service:
-        """The old process goes on until the new one is well; an error says why that never was."""
-        call = calls.redeploy_service(
-            service,
-            bootstrap=bootstrap,
-            command=command,
-            files=files_in(files),
-            env=env,
-            wait=None if wait else False,
+        """Replaces the process; the old one goes on until the new one is healthy, or an error says why."""
+        return await self._line.send(
+            calls.redeploy_service(
+                service,
+                bootstrap=bootstrap,
+                command=command,
+                files=files_in(files),
+                env=env,
+                wait=None if wait else False,
+            )
         )
-        return await self._line.send(call)
 
     async def freeze(self, service: str) -> wire.Service:
+        """Pauses its processes in memory."""
         return await self._line.send(calls.freeze_service(service))
 
     async def thaw(self, service: str) -> wire.Service:
+        """Lets a frozen service go on."""
         return await self._line.send(calls.thaw_service(service))
 
     async def stop(self, service: str) -> wire.Service:
+        """Ends its process and keeps its disk."""
         return await self._line.send(calls.stop_service(service))
 
     async def start(self, service: str) -> wire.Service:
+        """Starts a stopped service again."""
         return await self._line.send(calls.start_service(service))
 
     async def lock(self, service: str) -> wire.Service:
-        """From now on removing and unlocking it need a second proof (`confirm`)."""
+        """Makes removing and unlocking it need a second proof (`confirm`)."""
         return await self._line.send(calls.lock_service(service))
 
     async def unlock(self, service: str) -> wire.Service:
+        """Ends the lock; this itself needs a second proof (`confirm`)."""
         return await self._line.send(calls.unlock_service(service))
 
     async def remove(self, service: str) -> wire.Service:
@@ -152,6 +163,7 @@ class AsyncServices:
     async def logs(
         self, service: str, *, tail: int = 100, after: int | None = None
     ) -> Sequence[wire.LogLine]:
+        """Returns the last lines of its output, or those after line `after`."""
         return (await self._line.send(calls.read_service_logs(service, tail=tail, after=after))).lines
 
     async def follow(
@@ -171,14 +183,15 @@ class AsyncServices:
         return await self._line.send(calls.set_service_vault(service, secrets=secrets))
 
     async def change_vault(self, service: str, secrets: Mapping[str, str | None]) -> wire.Vault:
-        """Single names; None takes one out."""
+        """Changes single names; None takes one out."""
         return await self._line.send(calls.change_service_vault(service, secrets=secrets))
 
     async def wipe_vault(self, service: str) -> wire.Vault:
-        """Take all of it out; the next process has none."""
+        """Takes all of it out; the next process has none."""
         return await self._line.send(calls.wipe_service_vault(service))
 
     async def domains(self, service: str) -> Sequence[wire.Domain]:
+        """Returns the domains that were claimed for it."""
         return (await self._line.send(calls.list_service_domains(service))).domains
 
     async def claim_domain(self, service: str, domain: str) -> wire.Domain:
@@ -186,7 +199,9 @@ class AsyncServices:
         return await self._line.send(calls.claim_service_domain(service, domain=domain))
 
     async def verify_domain(self, service: str, domain: str) -> wire.Domain:
+        """Looks whether the domain serves what `claim_domain` asked for."""
         return await self._line.send(calls.verify_service_domain(service, domain))
 
     async def remove_domain(self, service: str, domain: str) -> None:
+        """Takes a domain away from it."""
         await self._line.send(calls.remove_service_domain(service, domain))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from sandboxer.sdk import terminals
-from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk import commands
+from sandboxer.sdk.aio.line import AsyncNounInside, AsyncScope
 from sandboxer.sdk.aio.native import received
 from sandboxer.sdk.call import Answer, problem_of
 from sandboxer.sdk.calls import processes as calls
@@ -17,28 +16,28 @@ from sandboxer.sdk.errors import Unreachable
 from sandboxer.wire.processes import Terminal, TerminalExit, TerminalReady
 
 
-class AsyncSession:
-    """One attachment. Leaving `async with` detaches; the program goes on and can be attached again."""
+class AsyncSession(AsyncScope):
+    """It is attached to one terminal. Leaving `async with` detaches; the program goes on."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self.ready: TerminalReady | None = None
         self.exit: TerminalExit | None = None
 
-    async def __aenter__(self) -> AsyncSession:
-        return self
+    def __repr__(self) -> str:
+        state = "open" if self.exit is None else f"ended with {self.exit.exit_code}"
+        return f"<{type(self).__name__} {self.terminal_id or 'not ready'} {state}>"
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _leave(self) -> None:
         await self.detach()
 
     @property
     def terminal_id(self) -> str | None:
+        """Names the terminal for `open` to attach again; None before the first `read`."""
         return self.ready.terminal_id if self.ready else None
 
     async def read(self, timeout_s: float | None = None) -> bytes | None:
-        """Bytes of the terminal; None when the program ended (`exit` says how) or we were detached."""
+        """Returns what the program wrote; None when it ended (`exit` says how) or we were detached."""
         while True:
             try:
                 frame = await received(self._connection, timeout_s)
@@ -51,26 +50,27 @@ class AsyncSession:
                 return None
 
     def _note(self, text: str) -> None:
-        said = terminals.word(text)
+        said = commands.terminal_word(text)
         if isinstance(said, TerminalReady):
             self.ready = said
         elif isinstance(said, TerminalExit):
             self.exit = said
 
     async def write(self, data: bytes) -> None:
+        """Types these bytes."""
         await self._connection.send(data)
 
     async def resize(self, cols: int, rows: int) -> None:
-        await self._connection.send(terminals.resize(cols, rows))
+        """Tells the program how large the window is."""
+        await self._connection.send(commands.resize(cols, rows))
 
     async def detach(self) -> None:
+        """Leaves; the program goes on."""
         await self._connection.close()
 
 
-class AsyncTerminals:
-    def __init__(self, line: AsyncLine, sandbox_id: str) -> None:
-        self._line = line
-        self._id = sandbox_id
+class AsyncTerminals(AsyncNounInside):
+    """Terminals go on when nobody looks, and can be attached again."""
 
     async def open(
         self,
@@ -82,14 +82,19 @@ class AsyncTerminals:
         rows: int = 24,
         terminal_id: str | None = None,
     ) -> AsyncSession:
-        """A new terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
+        """Opens a terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
         call = calls.open_terminal(
             self._id, cols=cols, rows=rows, terminal_id=terminal_id, command=command, cwd=cwd, user=user
         )
-        url, headers = terminals.dialing(self._line.signer, self._line.url, call)
+        url, headers = commands.dialing(self._line.signer, self._line.url, call)
         try:
             connection = await connect(
-                url, additional_headers=headers, proxy=None, compression=None, max_size=terminals.MAX_FRAME
+                url,
+                sock=commands.dialed(self._line.socket),
+                additional_headers=headers,
+                proxy=None,
+                compression=None,
+                max_size=commands.MAX_FRAME,
             )
         except InvalidStatus as refused:
             answer = refused.response
@@ -100,7 +105,9 @@ class AsyncTerminals:
         return AsyncSession(connection)
 
     async def list(self) -> Sequence[Terminal]:
+        """Returns the terminals that are open."""
         return (await self._line.send(calls.list_terminals(self._id))).terminals
 
     async def end(self, terminal_id: str) -> None:
+        """Ends a terminal with all that runs in it."""
         await self._line.send(calls.end_terminal(self._id, terminal_id))

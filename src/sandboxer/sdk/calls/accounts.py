@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/accounts.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on accounts."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def follow_account_events(
     *, after: int | None = None, follow: bool | None = None, last_event_id: int | None = None
 ) -> Call[None]:
-    """What happened to this account: low, dry, reaped, funded, and changes of what it may do."""
+    """Follow what happens to this account: its balance is low, used up, filled; what it may do changes."""
     return Call(
         operation="followAccountEvents",
         method="GET",
@@ -26,7 +26,7 @@ def follow_account_events(
 
 
 def show_me() -> Call[Me]:
-    """This account: money, tier, scopes, limits."""
+    """Show this account: balance, tier, scopes, limits."""
     return Call(
         operation="showMe",
         method="GET",
@@ -38,7 +38,7 @@ def show_me() -> Call[Me]:
 def list_transfers(
     *, of: str | None = None, cursor: str | None = None, limit: int | None = None, format: str | None = None
 ) -> Call[TransferPage]:
-    """What moved, newest first; format=csv exports everything, oldest first."""
+    """List transfers, newest first; format=csv exports all of them, oldest first."""
     return Call(
         operation="listTransfers",
         method="GET",
@@ -63,7 +63,7 @@ def send_sats(*, to: str, sats: int, id: str, reason: str) -> Call[Moved]:
 def show_usage(
     *, of: str | None = None, since: str | None = None, until: str | None = None, format: str | None = None
 ) -> Call[UsageReport]:
-    """What was used between two moments, for outside billing."""
+    """Show what was used between two moments, for outside billing."""
     return Call(
         operation="showUsage",
         method="GET",
@@ -82,7 +82,7 @@ def list_usage_segments(
     until: str | None = None,
     format: str | None = None,
 ) -> Call[UsageSegmentPage]:
-    """What was used, segment by segment, after a cursor; for outside billing."""
+    """List what was used, segment by segment, after a cursor; for outside billing."""
     return Call(
         operation="listUsageSegments",
         method="GET",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/auth.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on auth."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def challenge_wallet() -> Call[SessionChallenge]:
-    """A text for a wallet to sign."""
+    """Ask for a text that a wallet signs to sign in."""
     return Call(
         operation="challengeWallet",
         method="POST",
@@ -29,7 +29,7 @@ def challenge_wallet() -> Call[SessionChallenge]:
 
 
 def open_session(*, nonce: str, signature: str, address: str | None = None) -> Call[Session]:
-    """A session for whoever signed the challenge."""
+    """Open a session for a wallet that signed the challenge."""
     return Call(
         operation="openSession",
         method="POST",
@@ -61,7 +61,7 @@ def end_sessions(*, address: str | None = None) -> Call[SessionsEnded]:
 
 
 def offer_siwx() -> Call[SiwxOffer]:
-    """What to complete and sign for Sign-in-with-X (CAIP-122)."""
+    """Show what to complete and sign for Sign-in-with-X (CAIP-122)."""
     return Call(
         operation="offerSiwx",
         method="GET",
@@ -71,7 +71,7 @@ def offer_siwx() -> Call[SiwxOffer]:
 
 
 def sign_in_with_x(*, message: str, signature: str) -> Call[Session]:
-    """A session for whoever signed a CAIP-122 message."""
+    """Open a session for a wallet that signed a CAIP-122 message."""
     return Call(
         operation="signInWithX",
         method="POST",
@@ -83,7 +83,7 @@ def sign_in_with_x(*, message: str, signature: str) -> Call[Session]:
 
 
 def challenge_genesis() -> Call[GenesisChallenge]:
-    """What two wallets sign to pass the genesis gate."""
+    """Ask for the text that two wallets sign to pass the genesis gate."""
     return Call(
         operation="challengeGenesis",
         method="POST",
@@ -93,7 +93,7 @@ def challenge_genesis() -> Call[GenesisChallenge]:
 
 
 def list_wallets() -> Call[WalletList]:
-    """The wallets of this account."""
+    """List the wallets of this account."""
     return Call(
         operation="listWallets",
         method="GET",
@@ -103,7 +103,7 @@ def list_wallets() -> Call[WalletList]:
 
 
 def challenge_link() -> Call[SessionChallenge]:
-    """A text for a wallet to sign, to be linked to this account."""
+    """Ask for a text that a wallet signs to be linked to this account."""
     return Call(
         operation="challengeLink",
         method="POST",
@@ -113,7 +113,7 @@ def challenge_link() -> Call[SessionChallenge]:
 
 
 def link_wallet(*, nonce: str, address: str, signature: str) -> Call[WalletList]:
-    """Make a wallet another factor of this account."""
+    """Link a wallet to this account: it signs in, and gives second proofs."""
     return Call(
         operation="linkWallet",
         method="POST",
@@ -125,7 +125,7 @@ def link_wallet(*, nonce: str, address: str, signature: str) -> Call[WalletList]
 
 
 def revoke_wallet(address: str) -> Call[None]:
-    """It signs in no more; its sessions and the keys it cut end."""
+    """Unlink a wallet: its sessions end, and every key it delegated."""
     return Call(
         operation="revokeWallet",
         method="DELETE",

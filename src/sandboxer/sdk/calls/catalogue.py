@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/catalogue.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on catalogue."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def list_images(
     *, filter: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Call[ImageList]:
-    """Images: the host's own, and published ones that you may use."""
+    """List images: the host's own, and published ones that you may use."""
     return Call(
         operation="listImages",
         method="GET",
@@ -24,7 +24,7 @@ def list_images(
 
 
 def list_profiles() -> Call[ProfileList]:
-    """Profiles of this platform."""
+    """List the profiles of this platform."""
     return Call(
         operation="listProfiles",
         method="GET",
@@ -34,7 +34,7 @@ def list_profiles() -> Call[ProfileList]:
 
 
 def list_languages(*, image: str | None = None, available: bool | None = None) -> Call[LanguageList]:
-    """Languages, and whether they run here."""
+    """List languages, and whether they run here."""
     return Call(
         operation="listLanguages",
         method="GET",
@@ -44,7 +44,7 @@ def list_languages(*, image: str | None = None, available: bool | None = None) -
 
 
 def get_language(name: str) -> Call[Language]:
-    """One language, by name, alias or extension."""
+    """Show a language, by name, alias or extension."""
     return Call(
         operation="getLanguage",
         method="GET",
@@ -54,7 +54,7 @@ def get_language(name: str) -> Call[Language]:
 
 
 def list_shells(*, image: str | None = None, available: bool | None = None) -> Call[ShellList]:
-    """Shells, and whether they run here."""
+    """List shells, and whether they run here."""
     return Call(
         operation="listShells",
         method="GET",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/egress.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on egress."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def get_egress(sandbox_id: str) -> Call[Egress]:
-    """The rules that stand, and what went through."""
+    """Show the network rules of a sandbox, and what went through."""
     return Call(
         operation="getEgress",
         method="GET",
@@ -31,7 +31,7 @@ def replace_egress(
     limits: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Call[Egress]:
-    """Other rules, at once; connections that they do not allow end."""
+    """Replace the network rules; connections that the new ones do not allow end."""
     return Call(
         operation="replaceEgress",
         method="PUT",
@@ -53,7 +53,7 @@ def change_egress(
     limits: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Call[Egress]:
-    """Add and take away rules, at once; connections that they do not allow end."""
+    """Add and remove network rules; connections that are not allowed any more end."""
     return Call(
         operation="changeEgress",
         method="PATCH",
@@ -67,7 +67,7 @@ def change_egress(
 
 
 def explain_egress(sandbox_id: str, *, url: str, method: str | None = None) -> Call[EgressExplained]:
-    """Would this be allowed, and by which rule? Asks nobody outside."""
+    """Say whether a URL would be allowed, and by which rule; nothing is sent there."""
     return Call(
         operation="explainEgress",
         method="POST",
@@ -79,7 +79,7 @@ def explain_egress(sandbox_id: str, *, url: str, method: str | None = None) -> C
 
 
 def list_egress_denials(sandbox_id: str) -> Call[EgressDenialList]:
-    """What it was refused lately; the same thing over and over is one entry."""
+    """List what a sandbox was refused lately; repetitions are one entry."""
     return Call(
         operation="listEgressDenials",
         method="GET",
@@ -89,7 +89,7 @@ def list_egress_denials(sandbox_id: str) -> Call[EgressDenialList]:
 
 
 def get_account_egress() -> Call[AccountEgress]:
-    """Rules that hold in all sandboxes of the account."""
+    """Show the network rules of all sandboxes of the account."""
     return Call(
         operation="getAccountEgress",
         method="GET",
@@ -101,7 +101,7 @@ def get_account_egress() -> Call[AccountEgress]:
 def replace_account_egress(
     *, rules: Sequence[Mapping[str, Any]], version: int | None = None
 ) -> Call[AccountEgress]:
-    """Other rules for all sandboxes of the account, at once."""
+    """Replace the network rules of all sandboxes of the account."""
     return Call(
         operation="replaceAccountEgress",
         method="PUT",
@@ -119,7 +119,7 @@ def change_account_egress(
     remove: Sequence[Mapping[str, Any]] | None = None,
     version: int | None = None,
 ) -> Call[AccountEgress]:
-    """Add and take away rules of all sandboxes of the account, at once."""
+    """Add and remove network rules of all sandboxes of the account."""
     return Call(
         operation="changeAccountEgress",
         method="PATCH",
@@ -131,7 +131,7 @@ def change_account_egress(
 
 
 def explain_account_egress(*, url: str, method: str | None = None) -> Call[EgressExplained]:
-    """What do the account's rules alone say of this? Asks nobody outside."""
+    """Say what the account's rules alone say of a URL; nothing is sent there."""
     return Call(
         operation="explainAccountEgress",
         method="POST",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/execute.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on execute."""
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ def execute_code(
     files: Sequence[Mapping[str, Any]] | None = None,
     env: Mapping[str, str] | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl_s: int | None = None,
     vcpus: float | None = None,
     memory_mb: int | None = None,
     disk_mb: int | None = None,
     profile: str | None = None,
+    image: str | None = None,
     volumes: Sequence[Mapping[str, Any]] | None = None,
     artifacts: Sequence[str] | None = None,
     output_limit_bytes: int | None = None,
     encoding: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Execution]:
-    """Run code in a sandbox of its own, which is gone afterwards."""
+    """Run code in a sandbox of its own, which is deleted afterwards."""
     return Call(
         operation="executeCode",
         method="POST",
@@ -48,11 +50,13 @@ def execute_code(
             files=files,
             env=env,
             trust=trust,
+            network=network,
             ttl_s=ttl_s,
             vcpus=vcpus,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
             profile=profile,
+            image=image,
             volumes=volumes,
             artifacts=artifacts,
             output_limit_bytes=output_limit_bytes,
@@ -73,11 +77,13 @@ def execute_later(
     files: Sequence[Mapping[str, Any]] | None = None,
     env: Mapping[str, str] | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl_s: int | None = None,
     vcpus: float | None = None,
     memory_mb: int | None = None,
     disk_mb: int | None = None,
     profile: str | None = None,
+    image: str | None = None,
     volumes: Sequence[Mapping[str, Any]] | None = None,
     artifacts: Sequence[str] | None = None,
     output_limit_bytes: int | None = None,
@@ -100,11 +106,13 @@ def execute_later(
             files=files,
             env=env,
             trust=trust,
+            network=network,
             ttl_s=ttl_s,
             vcpus=vcpus,
             memory_mb=memory_mb,
             disk_mb=disk_mb,
             profile=profile,
+            image=image,
             volumes=volumes,
             artifacts=artifacts,
             output_limit_bytes=output_limit_bytes,
@@ -129,7 +137,7 @@ def list_jobs(
 
 
 def get_job(job_id: str, *, wait_s: float | None = None, encoding: str | None = None) -> Call[Job]:
-    """Look at a job, and at what it has printed so far."""
+    """Show a job, and what it has printed so far."""
     return Call(
         operation="getJob",
         method="GET",

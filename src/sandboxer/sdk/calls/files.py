@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/files.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on files."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_file(sandbox_id: str, *, path: str, range: str | None = None) -> Call[b
 
 
 def head_file(sandbox_id: str, *, path: str) -> Call[None]:
-    """Size of a file."""
+    """Ask for the size of a file."""
     return Call(
         operation="headFile",
         method="HEAD",
@@ -89,7 +89,7 @@ def list_files(
 
 
 def stat_file(sandbox_id: str, *, path: str, follow: bool | None = None) -> Call[FileInfo]:
-    """Look at a file, folder or link."""
+    """Show a file, folder or link."""
     return Call(
         operation="statFile",
         method="GET",
@@ -125,7 +125,7 @@ def move_file(
     overwrite: bool | None = None,
     path_encoding: str | None = None,
 ) -> Call[None]:
-    """Move or rename."""
+    """Move or rename a file or folder."""
     return Call(
         operation="moveFile",
         method="POST",
@@ -153,7 +153,7 @@ def remove_file(
 
 
 def watch_files(sandbox_id: str, *, path: str, recursive: bool | None = None) -> Call[None]:
-    """Changes in a folder, as they happen."""
+    """Follow changes in a folder."""
     return Call(
         operation="watchFiles",
         method="GET",
@@ -165,7 +165,7 @@ def watch_files(sandbox_id: str, *, path: str, recursive: bool | None = None) ->
 
 
 def pack_folder(sandbox_id: str, *, path: str) -> Call[bytes]:
-    """A folder as tar."""
+    """Download a folder as tar."""
     return Call(
         operation="packFolder",
         method="GET",

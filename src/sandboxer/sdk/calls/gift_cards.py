@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/gift_cards.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on gift cards."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def show_approval(token: str) -> Call[bytes]:
-    """What the link asks."""
+    """Show what an approval link asks."""
     return Call(
         operation="showApproval",
         method="GET",
@@ -34,7 +34,7 @@ def show_approval(token: str) -> Call[bytes]:
 
 
 def approve_redemption(token: str) -> Call[Redemption]:
-    """Let it be redeemed; the link works once."""
+    """Approve a redemption; the link works once."""
     return Call(
         operation="approveRedemption",
         method="POST",
@@ -44,7 +44,7 @@ def approve_redemption(token: str) -> Call[Redemption]:
 
 
 def deny_redemption(token: str) -> Call[Redemption]:
-    """Do not; the amount is on the card again."""
+    """Deny a redemption; the amount is on the card again."""
     return Call(
         operation="denyRedemption",
         method="POST",
@@ -54,7 +54,7 @@ def deny_redemption(token: str) -> Call[Redemption]:
 
 
 def get_gift_pricing() -> Call[GiftPricing]:
-    """What cards there are, how they are paid and guarded."""
+    """Show what gift cards there are, how they are paid and guarded."""
     return Call(
         operation="getGiftPricing",
         method="GET",
@@ -73,7 +73,7 @@ def buy_gift_card(
     reason: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewGiftCard]:
-    """A card: by invoice, from one's sats, or given by the operator."""
+    """Buy a gift card: by invoice, from one's balance, or given by the operator."""
     return Call(
         operation="buyGiftCard",
         method="POST",
@@ -95,7 +95,7 @@ def buy_gift_card(
 def list_gift_cards(
     *, state: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Call[GiftCardList]:
-    """Every card, newest first (owner)."""
+    """List every gift card, newest first (owner)."""
     return Call(
         operation="listGiftCards",
         method="GET",
@@ -114,7 +114,7 @@ def redeem_gift_card(
     account: str | None = None,
     work: Mapping[str, Any] | None = None,
 ) -> Call[NewRedemption]:
-    """Four words for a tier, or for sats; whole or in part."""
+    """Redeem a gift card's four words for a tier or for sats, whole or in part."""
     return Call(
         operation="redeemGiftCard",
         method="POST",
@@ -135,7 +135,7 @@ def redeem_gift_card(
 
 
 def get_gift_balance(*, code: str, work: Mapping[str, Any] | None = None) -> Call[CardBalance]:
-    """What is left behind four words."""
+    """Show what is left on a gift card, by its four words."""
     return Call(
         operation="getGiftBalance",
         method="POST",
@@ -148,7 +148,7 @@ def get_gift_balance(*, code: str, work: Mapping[str, Any] | None = None) -> Cal
 
 
 def get_redemption(redemption_id: str) -> Call[Redemption]:
-    """What became of a redemption; ask every 14 seconds."""
+    """Show what became of a redemption; ask every 14 seconds."""
     return Call(
         operation="getRedemption",
         method="GET",
@@ -158,7 +158,7 @@ def get_redemption(redemption_id: str) -> Call[Redemption]:
 
 
 def get_gift_card(card_id: str) -> Call[GiftCard]:
-    """How a card stands; ask every 14 seconds until it is paid."""
+    """Show a gift card; ask every 14 seconds until it is paid."""
     return Call(
         operation="getGiftCard",
         method="GET",
@@ -168,7 +168,7 @@ def get_gift_card(card_id: str) -> Call[GiftCard]:
 
 
 def show_gift_code(card_id: str, *, claim: str | None = None, again: bool | None = None) -> Call[ShownCode]:
-    """The four words of a paid card, once (buyer)."""
+    """Show the four words of a paid gift card, once (buyer)."""
     return Call(
         operation="showGiftCode",
         method="POST",
@@ -180,7 +180,7 @@ def show_gift_code(card_id: str, *, claim: str | None = None, again: bool | None
 
 
 def revoke_gift_card(card_id: str, *, claim: str | None = None, reason: str | None = None) -> Call[GiftCard]:
-    """Nothing can be redeemed any more (buyer, owner)."""
+    """Revoke a gift card: nothing can be redeemed any more (buyer, owner)."""
     return Call(
         operation="revokeGiftCard",
         method="POST",
@@ -195,7 +195,7 @@ def revoke_gift_card(card_id: str, *, claim: str | None = None, reason: str | No
 def refund_gift_card(
     card_id: str, *, to: str, claim: str | None = None, account: str | None = None, address: str | None = None
 ) -> Call[RefundedCard]:
-    """What is left goes back: to sats, or to a coin address less restocking (buyer, owner)."""
+    """Refund what is left on a gift card: as sats, or to a coin address less a fee (buyer, owner)."""
     return Call(
         operation="refundGiftCard",
         method="POST",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/images.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on images."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def export_image(image_id: str, *, format: str | None = None) -> Call[bytes]:
-    """The image as one tar: an OCI layout, or what `docker load` and `podman load` read."""
+    """Download an image as one tar: an OCI layout, or what `docker load` and `podman load` read."""
     return Call(
         operation="exportImage",
         method="GET",
@@ -55,6 +55,78 @@ def import_image(
     )
 
 
+def build_image(
+    body: Body,
+    *,
+    name: str,
+    description: str | None = None,
+    visibility: str | None = None,
+    clean: bool | None = None,
+    profile: str | None = None,
+    file: str | None = None,
+    target: str | None = None,
+    arg: Sequence[str] | None = None,
+    start: str | None = None,
+    ready: str | None = None,
+    cache: bool | None = None,
+) -> Call[PublishedImage]:
+    """Build a Dockerfile and publish what comes of it; its context is sent as one tar."""
+    return Call(
+        operation="buildImage",
+        method="POST",
+        target=target_of(
+            "/v1/images/build",
+            name=name,
+            description=description,
+            visibility=visibility,
+            clean=clean,
+            profile=profile,
+            file=file,
+            target=target,
+            arg=arg,
+            start=start,
+            ready=ready,
+            cache=cache,
+        ),
+        answer="sandboxer.wire.images:PublishedImage",
+        body=body,
+        headers=headers_of(content_type="application/x-tar"),
+        timeout_s=5400.0,
+    )
+
+
+def pull_image(
+    *,
+    reference: str,
+    name: str | None = None,
+    description: str | None = None,
+    visibility: str | None = None,
+    clean: bool | None = None,
+    profile: str | None = None,
+    user: Mapping[str, Any] | None = None,
+    plain_http: bool | None = None,
+) -> Call[PublishedImage]:
+    """Fetch an image from a registry and publish it; one that is there already is not fetched again."""
+    return Call(
+        operation="pullImage",
+        method="POST",
+        target="/v1/images/pull",
+        answer="sandboxer.wire.images:PublishedImage",
+        body=json_body(
+            {"reference": reference},
+            name=name,
+            description=description,
+            visibility=visibility,
+            clean=clean,
+            profile=profile,
+            user=user,
+            plain_http=plain_http,
+        ),
+        headers=headers_of(content_type="application/json"),
+        timeout_s=5400.0,
+    )
+
+
 def publish_image(
     *,
     name: str,
@@ -88,7 +160,7 @@ def publish_image(
 
 
 def get_image(image_id: str) -> Call[PublishedImage]:
-    """Look at a published image."""
+    """Show a published image."""
     return Call(
         operation="getImage",
         method="GET",
@@ -98,7 +170,7 @@ def get_image(image_id: str) -> Call[PublishedImage]:
 
 
 def remove_image(image_id: str) -> Call[PublishedImage]:
-    """Remove an image; gone already is success, what was made from it stays."""
+    """Delete an image; deleted already is success, what was made from it stays."""
     return Call(
         operation="removeImage",
         method="DELETE",
@@ -109,7 +181,7 @@ def remove_image(image_id: str) -> Call[PublishedImage]:
 
 
 def verify_image(image_id: str) -> Call[PublishedImage]:
-    """Read every file of it and compare the digest; one that was altered is refused from then on."""
+    """Check an image's files against its digest; one that was altered is refused from then on."""
     return Call(
         operation="verifyImage",
         method="POST",
@@ -128,7 +200,7 @@ def clone_image(
     visibility: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[PublishedImage]:
-    """A copy in your own account, which outlives the original."""
+    """Copy an image into your own account; the copy outlives the original."""
     return Call(
         operation="cloneImage",
         method="POST",
@@ -148,6 +220,7 @@ def spawn_image(
     name: str | None = None,
     profile: str | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl: str | None = None,
     idle_timeout: str | None = None,
     resources: Mapping[str, Any] | None = None,
@@ -156,7 +229,7 @@ def spawn_image(
     volumes: Sequence[Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Clones]:
-    """New sandboxes that begin as the image, each a new machine."""
+    """Create sandboxes from an image."""
     return Call(
         operation="spawnImage",
         method="POST",
@@ -168,6 +241,7 @@ def spawn_image(
             name=name,
             profile=profile,
             trust=trust,
+            network=network,
             ttl=ttl,
             idle_timeout=idle_timeout,
             resources=resources,
@@ -184,7 +258,7 @@ def spawn_image(
 def change_image(
     image_id: str, *, name: str | None = None, description: str | None = None, visibility: str | None = None
 ) -> Call[PublishedImage]:
-    """Name it, describe it, or say who may see it; refused while something in it looks like a secret."""
+    """Change an image's name, description or visibility; private while a file in it looks like a secret."""
     return Call(
         operation="changeImage",
         method="PATCH",
@@ -196,7 +270,7 @@ def change_image(
 
 
 def list_image_grants(image_id: str) -> Call[ImageGrants]:
-    """Who may use it beside its owner."""
+    """List the accounts that may use an image beside its owner."""
     return Call(
         operation="listImageGrants",
         method="GET",
@@ -206,7 +280,7 @@ def list_image_grants(image_id: str) -> Call[ImageGrants]:
 
 
 def grant_image(image_id: str, *, account: str) -> Call[ImageGrants]:
-    """Let an account use it."""
+    """Let an account use an image."""
     return Call(
         operation="grantImage",
         method="POST",
@@ -219,7 +293,7 @@ def grant_image(image_id: str, *, account: str) -> Call[ImageGrants]:
 
 
 def revoke_image(image_id: str, account: str) -> Call[ImageGrants]:
-    """Take that back; what was made from it stays."""
+    """Let an account use an image no more; what was made from it stays."""
     return Call(
         operation="revokeImage",
         method="DELETE",
@@ -230,7 +304,7 @@ def revoke_image(image_id: str, account: str) -> Call[ImageGrants]:
 
 
 def transfer_image(image_id: str, *, account: str | None) -> Call[PublishedImage]:
-    """Offer it to another account, which accepts it and pays for it from then on."""
+    """Offer an image to another account, which accepts it and pays for it from then on."""
     return Call(
         operation="transferImage",
         method="POST",
@@ -243,7 +317,7 @@ def transfer_image(image_id: str, *, account: str | None) -> Call[PublishedImage
 
 
 def accept_image(image_id: str) -> Call[PublishedImage]:
-    """Accept one that was offered to you."""
+    """Accept an image that was offered to you."""
     return Call(
         operation="acceptImage",
         method="POST",
@@ -255,7 +329,7 @@ def accept_image(image_id: str) -> Call[PublishedImage]:
 
 
 def lock_image(image_id: str) -> Call[PublishedImage]:
-    """From now on removing and unlocking it need a second proof."""
+    """Lock an image: deleting and unlocking it then need a second proof."""
     return Call(
         operation="lockImage",
         method="POST",
@@ -267,7 +341,7 @@ def lock_image(image_id: str) -> Call[PublishedImage]:
 
 
 def unlock_image(image_id: str) -> Call[PublishedImage]:
-    """Let it be removed by a request alone again."""
+    """Unlock an image."""
     return Call(
         operation="unlockImage",
         method="POST",

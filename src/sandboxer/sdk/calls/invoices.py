@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/invoices.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on invoices."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def create_invoice(
     refund_address: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewInvoice]:
-    """An address and an exact amount, for a tier or for sats."""
+    """Make an invoice: an address and an exact amount, for a tier or for sats."""
     return Call(
         operation="createInvoice",
         method="POST",
@@ -50,7 +50,7 @@ def create_invoice(
 
 
 def get_invoice(invoice_id: str) -> Call[Invoice]:
-    """What has arrived, and what became of it; ask every 14 seconds."""
+    """Show what has arrived for an invoice; ask every 14 seconds."""
     return Call(
         operation="getInvoice",
         method="GET",
@@ -60,7 +60,7 @@ def get_invoice(invoice_id: str) -> Call[Invoice]:
 
 
 def draw_invoice(invoice_id: str) -> Call[bytes]:
-    """The payment URI as a QR code."""
+    """Draw an invoice's payment URI as a QR code."""
     return Call(
         operation="drawInvoice",
         method="GET",
@@ -71,7 +71,7 @@ def draw_invoice(invoice_id: str) -> Call[bytes]:
 
 
 def follow_invoice(invoice_id: str) -> Call[None]:
-    """The same as a stream, until it is settled."""
+    """Follow an invoice until it is settled."""
     return Call(
         operation="followInvoice",
         method="GET",
@@ -85,7 +85,7 @@ def follow_invoice(invoice_id: str) -> Call[None]:
 def list_invoices(
     *, state: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Call[InvoiceList]:
-    """Every invoice, newest first (owner)."""
+    """List every invoice, newest first (owner)."""
     return Call(
         operation="listInvoices",
         method="GET",
@@ -95,7 +95,7 @@ def list_invoices(
 
 
 def look_at_invoice(invoice_id: str) -> Call[Invoice]:
-    """Look at its address now, also if it ended long ago (owner)."""
+    """Look at an invoice's address now, also if it ended long ago (owner)."""
     return Call(
         operation="lookAtInvoice",
         method="POST",
@@ -107,7 +107,7 @@ def look_at_invoice(invoice_id: str) -> Call[Invoice]:
 def list_refunds(
     *, state: str | None = None, cursor: str | None = None, limit: int | None = None
 ) -> Call[RefundList]:
-    """What has to go back, oldest first (owner)."""
+    """List refunds, oldest first (owner)."""
     return Call(
         operation="listRefunds",
         method="GET",
@@ -117,7 +117,7 @@ def list_refunds(
 
 
 def mark_refund_sent(refund_id: str, *, txid: str) -> Call[Refund]:
-    """It was signed and sent in this transaction (owner)."""
+    """Record the transaction in which a refund was sent (owner)."""
     return Call(
         operation="markRefundSent",
         method="POST",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/keys.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on keys."""
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 from sandboxer.sdk.call import NOTHING, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
-    from sandboxer.wire.keys import DelegatedKey, KeyList, KeyNode, KeyReport, NewDelegatedKey, NewKey
+    from sandboxer.wire.keys import (
+        DelegatedKey,
+        KeyList,
+        KeyNode,
+        KeyReport,
+        NewBearer,
+        NewDelegatedKey,
+        NewKey,
+    )
 
 
 def validate_key(*, public_key: str) -> Call[KeyReport]:
-    """Would this key be let in, with which tier and limits?."""
+    """Say whether a key is valid, with which tier and limits."""
     return Call(
         operation="validateKey",
         method="POST",
@@ -37,7 +45,7 @@ def reveal_key(public_key: str, *, claim: str, regenerate: bool | None = None) -
 
 
 def regenerate_key(public_key: str) -> Call[NewKey]:
-    """A new secret for the same key; the old one ends at once."""
+    """Give a key a new secret; the old one ends at once."""
     return Call(
         operation="regenerateKey",
         method="POST",
@@ -46,8 +54,28 @@ def regenerate_key(public_key: str) -> Call[NewKey]:
     )
 
 
+def issue_bearer(public_key: str) -> Call[NewBearer]:
+    """Make a bearer token for a key; an older one ends at once."""
+    return Call(
+        operation="issueBearer",
+        method="POST",
+        target=target_of("/v1/keys/{}/bearer", public_key),
+        answer="sandboxer.wire.keys:NewBearer",
+    )
+
+
+def end_bearer(public_key: str) -> Call[None]:
+    """End the bearer token of a key; the key itself goes on."""
+    return Call(
+        operation="endBearer",
+        method="DELETE",
+        target=target_of("/v1/keys/{}/bearer", public_key),
+        answer=NOTHING,
+    )
+
+
 def suspend_key(public_key: str, *, why: str) -> Call[None]:
-    """It signs nothing until unsuspended (owner)."""
+    """Suspend a key (owner)."""
     return Call(
         operation="suspendKey",
         method="POST",
@@ -69,7 +97,7 @@ def unsuspend_key(public_key: str) -> Call[None]:
 
 
 def set_key_expiry(public_key: str, *, expires_at: str | None = None) -> Call[None]:
-    """When it ends by itself (owner)."""
+    """Say when a key ends by itself (owner)."""
     return Call(
         operation="setKeyExpiry",
         method="PUT",
@@ -92,7 +120,7 @@ def cut_key(
     caps: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewDelegatedKey]:
-    """Cut a child key: a budget, scopes, depth, slots, an end; never more than you have."""
+    """Delegate a key: a child with a budget, scopes, depth, slots and an end within yours."""
     return Call(
         operation="cutKey",
         method="POST",
@@ -112,7 +140,7 @@ def cut_key(
 
 
 def top_up_key(public_key: str, *, sats: int, id: str) -> Call[DelegatedKey]:
-    """Give a child key more sats; the same id gives once."""
+    """Give a delegated key more sats; the same id gives once."""
     return Call(
         operation="topUpKey",
         method="POST",
@@ -131,7 +159,7 @@ def create_key(
     accepts_v1: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewKey]:
-    """Make a key; its secret is shown this once."""
+    """Create a key; its secret is shown this once."""
     return Call(
         operation="createKey",
         method="POST",
@@ -144,7 +172,7 @@ def create_key(
 
 
 def list_keys() -> Call[KeyList]:
-    """The keys of this account; for the owner, all."""
+    """List the keys of this account; for the owner, all."""
     return Call(
         operation="listKeys",
         method="GET",
@@ -154,7 +182,7 @@ def list_keys() -> Call[KeyList]:
 
 
 def show_key_tree() -> Call[KeyNode]:
-    """This account, every key below it, and what each has spent."""
+    """Show every key below this account, and what each has spent."""
     return Call(
         operation="showKeyTree",
         method="GET",
@@ -164,7 +192,7 @@ def show_key_tree() -> Call[KeyNode]:
 
 
 def revoke_key(public_key: str) -> Call[None]:
-    """Revoke a key and all that was cut from it; revoked already is success."""
+    """Revoke a key and all that was delegated from it; revoked already is success."""
     return Call(
         operation="revokeKey",
         method="DELETE",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/operators.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on operators."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def create_account(
 
 
 def list_accounts(*, after: str | None = None, limit: int | None = None) -> Call[AccountPage]:
-    """All accounts, oldest first (owner)."""
+    """List all accounts, oldest first (owner)."""
     return Call(
         operation="listAccounts",
         method="GET",
@@ -46,7 +46,7 @@ def list_accounts(*, after: str | None = None, limit: int | None = None) -> Call
 
 
 def show_account(account_id: str) -> Call[AccountReport]:
-    """One account with its money (owner)."""
+    """Show an account and its balance (owner)."""
     return Call(
         operation="showAccount",
         method="GET",
@@ -56,7 +56,7 @@ def show_account(account_id: str) -> Call[AccountReport]:
 
 
 def suspend_account(account_id: str, *, reason: str) -> Call[Account]:
-    """It and all below it may act no more; nothing is destroyed (owner)."""
+    """Suspend an account and all below it; nothing is destroyed (owner)."""
     return Call(
         operation="suspendAccount",
         method="POST",
@@ -68,7 +68,7 @@ def suspend_account(account_id: str, *, reason: str) -> Call[Account]:
 
 
 def reinstate_account(account_id: str, *, reason: str) -> Call[Account]:
-    """Undo a suspension (owner)."""
+    """Let a suspended account act again (owner)."""
     return Call(
         operation="reinstateAccount",
         method="POST",
@@ -80,7 +80,7 @@ def reinstate_account(account_id: str, *, reason: str) -> Call[Account]:
 
 
 def close_account(account_id: str, *, reason: str) -> Call[Account]:
-    """For good; record and ledger stay. A 409 while anything of it runs or lives (owner)."""
+    """Close an account for good; record and ledger stay. 409 while anything of it is left (owner)."""
     return Call(
         operation="closeAccount",
         method="POST",
@@ -94,7 +94,7 @@ def close_account(account_id: str, *, reason: str) -> Call[Account]:
 def entitle_account(
     account_id: str, *, reason: str, tier: int | None = None, until: str | None = None
 ) -> Call[Account]:
-    """Give a tier until a date, or take it (owner)."""
+    """Give an account a tier until a date, or take it away (owner)."""
     return Call(
         operation="entitleAccount",
         method="POST",
@@ -106,7 +106,7 @@ def entitle_account(
 
 
 def cap_account(account_id: str, *, caps: Mapping[str, Any], reason: str) -> Call[Account]:
-    """Spending caps (owner)."""
+    """Set an account's spending caps (owner)."""
     return Call(
         operation="capAccount",
         method="PUT",
@@ -119,7 +119,7 @@ def cap_account(account_id: str, *, caps: Mapping[str, Any], reason: str) -> Cal
 
 
 def adjust_account(account_id: str, *, sats: int, id: str, reason: str) -> Call[Moved]:
-    """Give or take sats, with a reason; the same id adjusts once (owner)."""
+    """Give an account sats, or take some, with a reason; the same id adjusts once (owner)."""
     return Call(
         operation="adjustAccount",
         method="POST",
@@ -132,7 +132,7 @@ def adjust_account(account_id: str, *, sats: int, id: str, reason: str) -> Call[
 
 
 def pay_out(*, sats: int, id: str, reason: str) -> Call[Moved]:
-    """Take income out, at most what was earned; the same id pays once (owner)."""
+    """Pay income out, at most what was earned; the same id pays once (owner)."""
     return Call(
         operation="payOut",
         method="POST",
@@ -145,7 +145,7 @@ def pay_out(*, sats: int, id: str, reason: str) -> Call[Moved]:
 
 
 def show_ledger_totals() -> Call[LedgerTotals]:
-    """What all ledger accounts of each kind hold (owner)."""
+    """Show what the ledger's accounts of each kind hold (owner)."""
     return Call(
         operation="showLedgerTotals",
         method="GET",
@@ -155,7 +155,7 @@ def show_ledger_totals() -> Call[LedgerTotals]:
 
 
 def verify_ledger() -> Call[LedgerProof]:
-    """Recompute everything derived and compare (owner)."""
+    """Recompute every balance and charge from the transfers, and compare (owner)."""
     return Call(
         operation="verifyLedger",
         method="GET",
@@ -168,7 +168,7 @@ def verify_ledger() -> Call[LedgerProof]:
 def list_audit(
     *, after: int | None = None, subject: str | None = None, limit: int | None = None
 ) -> Call[AuditPage]:
-    """Who did what, oldest first (owner)."""
+    """List who did what, oldest first (owner)."""
     return Call(
         operation="listAudit",
         method="GET",
@@ -178,7 +178,7 @@ def list_audit(
 
 
 def export_audit() -> Call[bytes]:
-    """The whole audit log (owner)."""
+    """Export the whole audit log (owner)."""
     return Call(
         operation="exportAudit",
         method="GET",
@@ -189,7 +189,7 @@ def export_audit() -> Call[bytes]:
 
 
 def verify_audit(*, anchor_seq: int | None = None, anchor_hash: str | None = None) -> Call[AuditProof]:
-    """Walk the chain of the audit log, from an anchor kept elsewhere if you have one (owner)."""
+    """Check the hash chain of the audit log, from an anchor kept elsewhere if you have one (owner)."""
     return Call(
         operation="verifyAudit",
         method="GET",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/payments.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on payments."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def top_up(*, sats: int, account: str | None = None, idempotency_key: str | None
 
 
 def list_payments(*, cursor: str | None = None, limit: int | None = None) -> Call[PaymentPage]:
-    """Payments for one's account, newest first."""
+    """List payments for this account, newest first."""
     return Call(
         operation="listPayments",
         method="GET",
@@ -53,7 +53,7 @@ def list_payments(*, cursor: str | None = None, limit: int | None = None) -> Cal
 
 
 def get_payment(payment_id: str) -> Call[Payment]:
-    """What became of a payment."""
+    """Show what became of a payment."""
     return Call(
         operation="getPayment",
         method="GET",
@@ -63,7 +63,7 @@ def get_payment(payment_id: str) -> Call[Payment]:
 
 
 def get_x402() -> Call[WellKnown]:
-    """Where payments by x402 are taken."""
+    """Show where payments by x402 are taken."""
     return Call(
         operation="getX402",
         method="GET",
@@ -73,7 +73,7 @@ def get_x402() -> Call[WellKnown]:
 
 
 def list_goods() -> Call[Goods]:
-    """What is for sale, with offers at the least price."""
+    """List what is for sale, with offers at the least price."""
     return Call(
         operation="listGoods",
         method="GET",
@@ -83,7 +83,7 @@ def list_goods() -> Call[Goods]:
 
 
 def list_rates() -> Call[RateList]:
-    """US dollars for one of each asset, and who says so."""
+    """List what each coin is worth in US dollars, and who says so."""
     return Call(
         operation="listRates",
         method="GET",
@@ -93,7 +93,7 @@ def list_rates() -> Call[RateList]:
 
 
 def get_pricing() -> Call[Pricing]:
-    """Every price."""
+    """Show every price."""
     return Call(
         operation="getPricing",
         method="GET",
@@ -103,7 +103,7 @@ def get_pricing() -> Call[Pricing]:
 
 
 def get_pricing_for_agents() -> Call[Pricing]:
-    """The same, where agents look for it."""
+    """Show every price, at the address where agents look for it."""
     return Call(
         operation="getPricingForAgents",
         method="GET",
@@ -115,7 +115,7 @@ def get_pricing_for_agents() -> Call[Pricing]:
 def ask_quote(
     *, profile: str | None = None, resources: Mapping[str, Any] | None = None, duration: str | None = None
 ) -> Call[Quote]:
-    """What a sandbox would cost; create and extend may name it and pay these rates."""
+    """Quote what a sandbox would cost; create and extend may name the quote and pay these rates."""
     return Call(
         operation="askQuote",
         method="POST",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/platform.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on platform."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def inspect_host() -> Call[Host]:
-    """What this host can do and holds (owner)."""
+    """Show what this host can do and holds (owner)."""
     return Call(
         operation="inspectHost",
         method="GET",
@@ -34,7 +34,7 @@ def inspect_host() -> Call[Host]:
 
 
 def list_stale() -> Call[StaleList]:
-    """What no record accounts for (owner)."""
+    """List disks and processes that no record accounts for (owner)."""
     return Call(
         operation="listStale",
         method="GET",
@@ -44,7 +44,7 @@ def list_stale() -> Call[StaleList]:
 
 
 def reap_stale() -> Call[Reaped]:
-    """Remove what no record accounts for (owner)."""
+    """Remove disks and processes that no record accounts for (owner)."""
     return Call(
         operation="reapStale",
         method="POST",
@@ -54,7 +54,7 @@ def reap_stale() -> Call[Reaped]:
 
 
 def list_garbage() -> Call[Garbage]:
-    """What nobody needs any more, and when it goes (owner)."""
+    """List what nobody needs any more, and when it is removed (owner)."""
     return Call(
         operation="listGarbage",
         method="GET",
@@ -74,7 +74,7 @@ def collect_garbage(*, now: bool | None = None) -> Call[Collected]:
 
 
 def get_openapi() -> Call[bytes]:
-    """This document."""
+    """Get this document."""
     return Call(
         operation="getOpenapi",
         method="GET",
@@ -84,8 +84,30 @@ def get_openapi() -> Call[bytes]:
     )
 
 
+def show_front_page() -> Call[bytes]:
+    """Show what this is and how to begin: a page for people, a text for agents."""
+    return Call(
+        operation="showFrontPage",
+        method="GET",
+        target="/",
+        answer=BYTES,
+        timeout_s=STREAM_TIMEOUT_S,
+    )
+
+
+def get_llms_text() -> Call[bytes]:
+    """Get a text for agents: what this is, how to authenticate and pay, every operation in one line."""
+    return Call(
+        operation="getLlmsText",
+        method="GET",
+        target="/llms.txt",
+        answer=BYTES,
+        timeout_s=STREAM_TIMEOUT_S,
+    )
+
+
 def health() -> Call[Health]:
-    """It runs; its database and disks take writes, its backends can make sandboxes."""
+    """Say whether database and disks take writes, and backends can make sandboxes."""
     return Call(
         operation="health",
         method="GET",
@@ -96,7 +118,7 @@ def health() -> Call[Health]:
 
 
 def ready() -> Call[Readiness]:
-    """It takes requests."""
+    """Say whether it takes requests."""
     return Call(
         operation="ready",
         method="GET",
@@ -107,7 +129,7 @@ def ready() -> Call[Readiness]:
 
 
 def metrics() -> Call[bytes]:
-    """Figures, for callers on this host."""
+    """Get metrics, for callers on this host."""
     return Call(
         operation="metrics",
         method="GET",
@@ -118,7 +140,7 @@ def metrics() -> Call[bytes]:
 
 
 def get_capabilities() -> Call[Capabilities]:
-    """What this platform can do."""
+    """Show what this platform can do."""
     return Call(
         operation="getCapabilities",
         method="GET",
@@ -128,7 +150,7 @@ def get_capabilities() -> Call[Capabilities]:
 
 
 def show_cluster() -> Call[Cluster]:
-    """Hosts, what they can do, and how much is free."""
+    """Show the hosts, what they can do, and how much is free."""
     return Call(
         operation="showCluster",
         method="GET",
@@ -138,7 +160,7 @@ def show_cluster() -> Call[Cluster]:
 
 
 def list_pools() -> Call[Pools]:
-    """Sandboxes that stand ready, and the disks' storage."""
+    """Show how many sandboxes are kept ready, and the storage of disks."""
     return Call(
         operation="listPools",
         method="GET",
@@ -148,7 +170,7 @@ def list_pools() -> Call[Pools]:
 
 
 def show_stats() -> Call[Stats]:
-    """How many sandboxes, jobs, sessions and services there are, by state."""
+    """Count sandboxes, jobs, sessions and services, by state."""
     return Call(
         operation="showStats",
         method="GET",
@@ -158,7 +180,7 @@ def show_stats() -> Call[Stats]:
 
 
 def show_limits() -> Call[Limits]:
-    """What this key may still do: requests this minute, slots, caps, longest and largest sandbox."""
+    """Show what this key may still do: requests this minute, slots, caps, longest and largest sandbox."""
     return Call(
         operation="showLimits",
         method="GET",

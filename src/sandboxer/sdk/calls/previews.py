@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/previews.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on previews."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def create_preview(
     hold_s: int | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewPreview]:
-    """An address that opens a port inside; its token is shown once."""
+    """Make a link that opens a port inside a sandbox; its token is shown once."""
     return Call(
         operation="createPreview",
         method="POST",
@@ -35,7 +35,7 @@ def create_preview(
 
 
 def list_previews(sandbox_id: str) -> Call[PreviewList]:
-    """The previews that stand, newest first."""
+    """List the open previews of a sandbox, newest first."""
     return Call(
         operation="listPreviews",
         method="GET",
@@ -45,7 +45,7 @@ def list_previews(sandbox_id: str) -> Call[PreviewList]:
 
 
 def revoke_preview(sandbox_id: str, preview_id: str) -> Call[None]:
-    """Close it again, for its cookies too."""
+    """Close a preview: its link and its cookies stop working."""
     return Call(
         operation="revokePreview",
         method="DELETE",
@@ -55,7 +55,7 @@ def revoke_preview(sandbox_id: str, preview_id: str) -> Call[None]:
 
 
 def ask_for_name(*, domain: str) -> Call[KnownName]:
-    """Is a host name served here? (for the TLS edge)."""
+    """Say whether a host name is served here (for the TLS proxy)."""
     return Call(
         operation="askForName",
         method="GET",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/processes.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on processes."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def start_process(
     tag: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Process]:
-    """Start a process that runs on."""
+    """Start a process in the background."""
     return Call(
         operation="startProcess",
         method="POST",
@@ -100,7 +100,7 @@ def list_processes(sandbox_id: str) -> Call[ProcessList]:
 
 
 def get_process(sandbox_id: str, process_id: str) -> Call[Process]:
-    """Look at a process."""
+    """Show a process."""
     return Call(
         operation="getProcess",
         method="GET",
@@ -115,14 +115,20 @@ def attach_process(
     *,
     after: str | None = None,
     encoding: str | None = None,
+    follow: bool | None = None,
     last_event_id: str | None = None,
 ) -> Call[None]:
-    """Its output: what is kept, then what follows."""
+    """Follow a process's output: what is kept, then what comes."""
     return Call(
         operation="attachProcess",
         method="GET",
         target=target_of(
-            "/v1/sandboxes/{}/processes/{}/output", sandbox_id, process_id, after=after, encoding=encoding
+            "/v1/sandboxes/{}/processes/{}/output",
+            sandbox_id,
+            process_id,
+            after=after,
+            encoding=encoding,
+            follow=follow,
         ),
         answer=NOTHING,
         headers=headers_of(accept=EVENT_STREAM, last_event_id=last_event_id),
@@ -139,7 +145,7 @@ def write_stdin(
     close: bool | None = None,
     offset: int | None = None,
 ) -> Call[StdinWritten]:
-    """Write to its stdin."""
+    """Write to a process's stdin."""
     return Call(
         operation="writeStdin",
         method="POST",
@@ -152,7 +158,7 @@ def write_stdin(
 
 
 def close_stdin(sandbox_id: str, process_id: str) -> Call[None]:
-    """Close its stdin."""
+    """Close a process's stdin."""
     return Call(
         operation="closeStdin",
         method="DELETE",
@@ -163,7 +169,7 @@ def close_stdin(sandbox_id: str, process_id: str) -> Call[None]:
 
 
 def signal_process(sandbox_id: str, process_id: str, *, signal: str, tree: bool | None = None) -> Call[None]:
-    """Send it a signal; ended already is success."""
+    """Send a process a signal; ended already is success."""
     return Call(
         operation="signalProcess",
         method="POST",
@@ -175,7 +181,7 @@ def signal_process(sandbox_id: str, process_id: str, *, signal: str, tree: bool 
 
 
 def wait_process(sandbox_id: str, process_id: str, *, timeout_s: float | None = None) -> Call[Process]:
-    """Answer when it has ended, or when the time is over."""
+    """Wait for a process to end, or for the time to be over."""
     return Call(
         operation="waitProcess",
         method="GET",
@@ -185,7 +191,7 @@ def wait_process(sandbox_id: str, process_id: str, *, timeout_s: float | None = 
 
 
 def end_process(sandbox_id: str, process_id: str) -> Call[None]:
-    """Kill everything it started, and forget it."""
+    """Kill a process and everything it started, and forget it."""
     return Call(
         operation="endProcess",
         method="DELETE",
@@ -204,7 +210,7 @@ def open_terminal(
     cwd: str | None = None,
     user: str | None = None,
 ) -> Call[None]:
-    """A terminal (WebSocket)."""
+    """Open a terminal (WebSocket)."""
     return Call(
         operation="openTerminal",
         method="GET",
@@ -233,7 +239,7 @@ def list_terminals(sandbox_id: str) -> Call[TerminalList]:
 
 
 def end_terminal(sandbox_id: str, terminal_id: str) -> Call[None]:
-    """Kill what runs in a terminal, and forget it."""
+    """End a terminal and what runs in it."""
     return Call(
         operation="endTerminal",
         method="DELETE",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/sandboxes.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on sandboxes."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ def create_sandbox(
     name: str | None = None,
     image: str | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl: str | None = None,
     idle_timeout: str | None = None,
     resources: Mapping[str, Any] | None = None,
@@ -31,7 +32,7 @@ def create_sandbox(
     wait: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
-    """Make a sandbox."""
+    """Create a sandbox."""
     return Call(
         operation="createSandbox",
         method="POST",
@@ -43,6 +44,7 @@ def create_sandbox(
             name=name,
             image=image,
             trust=trust,
+            network=network,
             ttl=ttl,
             idle_timeout=idle_timeout,
             resources=resources,
@@ -77,7 +79,7 @@ def list_sandboxes(
 
 
 def expire_sandboxes(*, apply: bool | None = None) -> Call[Expired]:
-    """End what is past its time (owner)."""
+    """End sandboxes that are past their time (owner)."""
     return Call(
         operation="expireSandboxes",
         method="POST",
@@ -87,7 +89,7 @@ def expire_sandboxes(*, apply: bool | None = None) -> Call[Expired]:
 
 
 def get_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Look at a sandbox."""
+    """Show a sandbox."""
     return Call(
         operation="getSandbox",
         method="GET",
@@ -96,8 +98,23 @@ def get_sandbox(sandbox_id: str) -> Call[Sandbox]:
     )
 
 
+def change_sandbox(
+    sandbox_id: str, *, name: str | None = None, labels: Mapping[str, str | None] | None = None
+) -> Call[Sandbox]:
+    """Change the name and the labels of a sandbox."""
+    return Call(
+        operation="changeSandbox",
+        method="PATCH",
+        target=target_of("/v1/sandboxes/{}", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        body=json_body({}, name=name, labels=labels),
+        headers=headers_of(content_type="application/json"),
+        is_repeatable=True,
+    )
+
+
 def destroy_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Remove a sandbox; removed already is success."""
+    """Delete a sandbox; deleted already is success."""
     return Call(
         operation="destroySandbox",
         method="DELETE",
@@ -108,7 +125,7 @@ def destroy_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def recreate_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """New disk from the image, same id."""
+    """Give a sandbox a new disk from its image; the id stays."""
     return Call(
         operation="recreateSandbox",
         method="POST",
@@ -119,7 +136,7 @@ def recreate_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def lock_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """From now on destroying, recreating and unlocking it need a second proof."""
+    """Lock a sandbox: deleting, recreating and unlocking it then need a second proof."""
     return Call(
         operation="lockSandbox",
         method="POST",
@@ -130,7 +147,7 @@ def lock_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def unlock_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Let it be destroyed by a request alone again."""
+    """Unlock a sandbox."""
     return Call(
         operation="unlockSandbox",
         method="POST",
@@ -141,7 +158,7 @@ def unlock_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def stop_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """End its processes, keep its disk."""
+    """Stop a sandbox: its processes end, its disk is kept."""
     return Call(
         operation="stopSandbox",
         method="POST",
@@ -152,7 +169,7 @@ def stop_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Start a stopped one again on its disk."""
+    """Start a stopped sandbox again, on its own disk."""
     return Call(
         operation="resumeSandbox",
         method="POST",
@@ -163,7 +180,7 @@ def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def freeze_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Pause every process in memory."""
+    """Freeze a sandbox: every process is paused in memory."""
     return Call(
         operation="freezeSandbox",
         method="POST",
@@ -174,7 +191,7 @@ def freeze_sandbox(sandbox_id: str) -> Call[Sandbox]:
 
 
 def thaw_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Let a frozen one go on."""
+    """Let a frozen sandbox go on."""
     return Call(
         operation="thawSandbox",
         method="POST",
@@ -187,7 +204,7 @@ def thaw_sandbox(sandbox_id: str) -> Call[Sandbox]:
 def extend_ttl(
     sandbox_id: str, *, duration: str, quote_id: str | None = None, idempotency_key: str | None = None
 ) -> Call[Sandbox]:
-    """Give it more time."""
+    """Give a sandbox more time."""
     return Call(
         operation="extendTtl",
         method="PATCH",
@@ -200,7 +217,7 @@ def extend_ttl(
 
 
 def get_reachability(sandbox_id: str) -> Call[Reachability]:
-    """Does it answer, and where."""
+    """Show whether a sandbox answers, and by which ways."""
     return Call(
         operation="getReachability",
         method="GET",
@@ -210,7 +227,7 @@ def get_reachability(sandbox_id: str) -> Call[Reachability]:
 
 
 def get_usage(sandbox_id: str) -> Call[Usage]:
-    """What it uses now."""
+    """Show what a sandbox uses now."""
     return Call(
         operation="getUsage",
         method="GET",
@@ -220,7 +237,7 @@ def get_usage(sandbox_id: str) -> Call[Usage]:
 
 
 def boost_sandbox(sandbox_id: str, *, vcpus: int) -> Call[Sandbox]:
-    """More CPUs, and 2 GB of memory with each, at once and without a restart."""
+    """Give a sandbox more CPUs, and 2 GB of memory with each, at once and without a restart."""
     return Call(
         operation="boostSandbox",
         method="POST",
@@ -232,7 +249,7 @@ def boost_sandbox(sandbox_id: str, *, vcpus: int) -> Call[Sandbox]:
 
 
 def unboost_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Back to what it had; not boosted is success."""
+    """Take back what a boost gave a sandbox; not boosted is success."""
     return Call(
         operation="unboostSandbox",
         method="POST",
@@ -244,7 +261,7 @@ def unboost_sandbox(sandbox_id: str) -> Call[Sandbox]:
 def follow_events(
     sandbox_id: str, *, after: int | None = None, follow: bool | None = None, last_event_id: int | None = None
 ) -> Call[None]:
-    """What happened, from an id on, and what happens."""
+    """Follow what happens to a sandbox: what is known from an id on, then what comes."""
     return Call(
         operation="followEvents",
         method="GET",

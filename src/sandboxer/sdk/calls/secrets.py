@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/secrets.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on secrets."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def list_secrets() -> Call[SecretList]:
-    """Names of the account's secrets."""
+    """List the names of the account's secrets."""
     return Call(
         operation="listSecrets",
         method="GET",
@@ -23,7 +23,7 @@ def list_secrets() -> Call[SecretList]:
 
 
 def get_secret(name: str) -> Call[Secret]:
-    """Look at a secret: its size and age, never its value."""
+    """Show a secret: its size and age, never its value."""
     return Call(
         operation="getSecret",
         method="GET",
@@ -33,7 +33,7 @@ def get_secret(name: str) -> Call[Secret]:
 
 
 def put_secret(name: str, *, value: str) -> Call[Secret]:
-    """Keep a secret, sealed; in place of one of this name."""
+    """Keep a secret, encrypted; it replaces one of the same name."""
     return Call(
         operation="putSecret",
         method="PUT",
@@ -46,7 +46,7 @@ def put_secret(name: str, *, value: str) -> Call[Secret]:
 
 
 def remove_secret(name: str) -> Call[None]:
-    """Forget it; sandboxes that have it keep it until it is wiped there."""
+    """Delete a secret; sandboxes that have it keep it until it is wiped there."""
     return Call(
         operation="removeSecret",
         method="DELETE",
@@ -63,7 +63,7 @@ def inject_secrets(
     env: bool | None = None,
     files: bool | None = None,
 ) -> Call[InjectedSecretList]:
-    """Give a sandbox secrets while everything in it goes on."""
+    """Give a sandbox secrets, without restarting anything."""
     return Call(
         operation="injectSecrets",
         method="PUT",
@@ -76,7 +76,7 @@ def inject_secrets(
 
 
 def list_injected_secrets(sandbox_id: str) -> Call[InjectedSecretList]:
-    """Names of what was injected."""
+    """List the names of a sandbox's injected secrets."""
     return Call(
         operation="listInjectedSecrets",
         method="GET",
@@ -86,7 +86,7 @@ def list_injected_secrets(sandbox_id: str) -> Call[InjectedSecretList]:
 
 
 def wipe_secrets(sandbox_id: str) -> Call[WipedSecrets]:
-    """Wipe all: files removed, no command gets them any more."""
+    """Wipe all secrets from a sandbox: their files are removed, new commands do not get them."""
     return Call(
         operation="wipeSecrets",
         method="DELETE",
@@ -96,7 +96,7 @@ def wipe_secrets(sandbox_id: str) -> Call[WipedSecrets]:
 
 
 def wipe_secret(sandbox_id: str, name: str) -> Call[WipedSecrets]:
-    """Wipe one."""
+    """Wipe one secret from a sandbox."""
     return Call(
         operation="wipeSecret",
         method="DELETE",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/services.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on services."""
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def create_service(
     profile: str | None = None,
     image: str | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl: str | None = None,
     resources: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
@@ -42,7 +43,7 @@ def create_service(
     wait: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Service]:
-    """Make a service: a process with a name that is kept running, in a sandbox of its own."""
+    """Create a service: a process with a name that is kept running, in a sandbox of its own."""
     return Call(
         operation="createService",
         method="POST",
@@ -68,6 +69,7 @@ def create_service(
             profile=profile,
             image=image,
             trust=trust,
+            network=network,
             ttl=ttl,
             resources=resources,
             labels=labels,
@@ -94,7 +96,7 @@ def list_services(
 
 
 def get_service(service: str) -> Call[Service]:
-    """Look at a service."""
+    """Show a service."""
     return Call(
         operation="getService",
         method="GET",
@@ -118,7 +120,7 @@ def change_service(
     vcpus: int | None = None,
     wait: bool | None = None,
 ) -> Call[Service]:
-    """Change how it is kept; a change of env or port makes a new process."""
+    """Change a service's settings; a change of env or port starts a new process."""
     return Call(
         operation="changeService",
         method="PATCH",
@@ -143,7 +145,7 @@ def change_service(
 
 
 def remove_service(service: str) -> Call[Service]:
-    """Remove it with its sandbox, its disk and its log."""
+    """Delete a service with its sandbox, its disk and its log."""
     return Call(
         operation="removeService",
         method="DELETE",
@@ -161,7 +163,7 @@ def redeploy_service(
     env: Mapping[str, str] | None = None,
     wait: bool | None = None,
 ) -> Call[Service]:
-    """Give it a new program, files or environment; the old process goes on until the new one is well."""
+    """Deploy a new program, files or environment; the old process goes on until the new one is healthy."""
     return Call(
         operation="redeployService",
         method="POST",
@@ -174,7 +176,7 @@ def redeploy_service(
 
 
 def freeze_service(service: str) -> Call[Service]:
-    """Put it to sleep: frozen in memory, at the frozen price."""
+    """Put a service to sleep: frozen in memory, at the frozen price."""
     return Call(
         operation="freezeService",
         method="POST",
@@ -186,7 +188,7 @@ def freeze_service(service: str) -> Call[Service]:
 
 
 def thaw_service(service: str) -> Call[Service]:
-    """Wake it."""
+    """Wake a service."""
     return Call(
         operation="thawService",
         method="POST",
@@ -198,7 +200,7 @@ def thaw_service(service: str) -> Call[Service]:
 
 
 def stop_service(service: str) -> Call[Service]:
-    """End its process and stop its sandbox; the disk is kept."""
+    """Stop a service: its process ends, its sandbox is stopped, its disk is kept."""
     return Call(
         operation="stopService",
         method="POST",
@@ -210,7 +212,7 @@ def stop_service(service: str) -> Call[Service]:
 
 
 def start_service(service: str, *, wait: bool | None = None) -> Call[Service]:
-    """Start what was stopped, has failed, or was given up."""
+    """Start a service that was stopped, has failed, or was given up."""
     return Call(
         operation="startService",
         method="POST",
@@ -222,7 +224,7 @@ def start_service(service: str, *, wait: bool | None = None) -> Call[Service]:
 
 
 def lock_service(service: str) -> Call[Service]:
-    """From now on removing and unlocking it need a second proof."""
+    """Lock a service: deleting and unlocking it then need a second proof."""
     return Call(
         operation="lockService",
         method="POST",
@@ -234,7 +236,7 @@ def lock_service(service: str) -> Call[Service]:
 
 
 def unlock_service(service: str) -> Call[Service]:
-    """Let it be removed by a request alone again."""
+    """Unlock a service."""
     return Call(
         operation="unlockService",
         method="POST",
@@ -253,7 +255,7 @@ def read_service_logs(
     after: int | None = None,
     last_event_id: str | None = None,
 ) -> Call[LogPage]:
-    """What it printed: the last lines, or as it comes."""
+    """Read a service's log: the last lines, or as it comes."""
     return Call(
         operation="readServiceLogs",
         method="GET",
@@ -264,7 +266,7 @@ def read_service_logs(
 
 
 def get_service_vault(service: str) -> Call[Vault]:
-    """Names in its vault; values never come out."""
+    """List the names in a service's vault; values are never shown."""
     return Call(
         operation="getServiceVault",
         method="GET",
@@ -274,7 +276,7 @@ def get_service_vault(service: str) -> Call[Vault]:
 
 
 def set_service_vault(service: str, *, secrets: Mapping[str, str]) -> Call[Vault]:
-    """Replace what is in its vault; its next process has it."""
+    """Replace a service's vault; its next process has it."""
     return Call(
         operation="setServiceVault",
         method="PUT",
@@ -287,7 +289,7 @@ def set_service_vault(service: str, *, secrets: Mapping[str, str]) -> Call[Vault
 
 
 def change_service_vault(service: str, *, secrets: Mapping[str, str | None]) -> Call[Vault]:
-    """Set or take out single names of its vault."""
+    """Set or remove single names of a service's vault."""
     return Call(
         operation="changeServiceVault",
         method="PATCH",
@@ -299,7 +301,7 @@ def change_service_vault(service: str, *, secrets: Mapping[str, str | None]) -> 
 
 
 def wipe_service_vault(service: str) -> Call[Vault]:
-    """Empty its vault."""
+    """Empty a service's vault."""
     return Call(
         operation="wipeServiceVault",
         method="DELETE",
@@ -309,7 +311,7 @@ def wipe_service_vault(service: str) -> Call[Vault]:
 
 
 def list_service_domains(service: str) -> Call[DomainList]:
-    """Domains of its own, proven or not."""
+    """List a service's domains, verified or not."""
     return Call(
         operation="listServiceDomains",
         method="GET",
@@ -319,7 +321,7 @@ def list_service_domains(service: str) -> Call[DomainList]:
 
 
 def claim_service_domain(service: str, *, domain: str) -> Call[Domain]:
-    """Claim a domain; says what it must serve to prove that it is yours."""
+    """Add a domain to a service; says what it must serve to prove that it is yours."""
     return Call(
         operation="claimServiceDomain",
         method="POST",
@@ -331,7 +333,7 @@ def claim_service_domain(service: str, *, domain: str) -> Call[Domain]:
 
 
 def verify_service_domain(service: str, domain: str) -> Call[Domain]:
-    """Look whether the domain serves the token; from then on it leads here."""
+    """Verify a domain: once it serves the token, it leads to the service."""
     return Call(
         operation="verifyServiceDomain",
         method="POST",
@@ -341,7 +343,7 @@ def verify_service_domain(service: str, domain: str) -> Call[Domain]:
 
 
 def remove_service_domain(service: str, domain: str) -> Call[None]:
-    """Let a domain go."""
+    """Remove a domain from a service."""
     return Call(
         operation="removeServiceDomain",
         method="DELETE",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/sessions.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on sessions."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run_cell(
     wait: bool | None = None,
     encoding: str | None = None,
 ) -> Call[Cell]:
-    """Run code in it; what runs goes on when you leave."""
+    """Run a cell in a session; it runs on when you disconnect."""
     return Call(
         operation="runCell",
         method="POST",
@@ -39,6 +39,7 @@ def start_session(
     profile: str | None = None,
     image: str | None = None,
     trust: str | None = None,
+    network: str | None = None,
     vcpus: int | None = None,
     resources: Mapping[str, Any] | None = None,
     volumes: Sequence[Mapping[str, Any]] | None = None,
@@ -61,6 +62,7 @@ def start_session(
             profile=profile,
             image=image,
             trust=trust,
+            network=network,
             vcpus=vcpus,
             resources=resources,
             volumes=volumes,
@@ -92,7 +94,7 @@ def list_sessions(
 
 
 def get_session(session_id: str) -> Call[Session]:
-    """Look at a session."""
+    """Show a session."""
     return Call(
         operation="getSession",
         method="GET",
@@ -102,7 +104,7 @@ def get_session(session_id: str) -> Call[Session]:
 
 
 def end_session(session_id: str) -> Call[Session]:
-    """End it, and its sandbox if that was made for it; ended already is success."""
+    """End a session, and its sandbox if that was made for it; ended already is success."""
     return Call(
         operation="endSession",
         method="DELETE",
@@ -113,7 +115,7 @@ def end_session(session_id: str) -> Call[Session]:
 
 
 def list_cells(session_id: str) -> Call[CellList]:
-    """List its cells that are still kept, oldest first."""
+    """List a session's cells that are still kept, oldest first."""
     return Call(
         operation="listCells",
         method="GET",
@@ -130,7 +132,7 @@ def get_cell(
     encoding: str | None = None,
     last_event_id: str | None = None,
 ) -> Call[Cell]:
-    """Look at a cell, wait for it, or follow it while it runs."""
+    """Show a cell, wait for it, or follow it while it runs."""
     return Call(
         operation="getCell",
         method="GET",
@@ -151,7 +153,7 @@ def interrupt_session(session_id: str) -> Call[Interrupted]:
 
 
 def restart_session(session_id: str) -> Call[Session]:
-    """Start a fresh interpreter; what the old one knew is gone, files are not."""
+    """Start a fresh interpreter: variables are lost, files are not."""
     return Call(
         operation="restartSession",
         method="POST",
@@ -162,7 +164,7 @@ def restart_session(session_id: str) -> Call[Session]:
 
 
 def freeze_session(session_id: str) -> Call[Session]:
-    """Pause its sandbox in memory."""
+    """Freeze a session: its sandbox is paused in memory."""
     return Call(
         operation="freezeSession",
         method="POST",
@@ -173,7 +175,7 @@ def freeze_session(session_id: str) -> Call[Session]:
 
 
 def thaw_session(session_id: str) -> Call[Session]:
-    """Let its frozen sandbox go on."""
+    """Let a frozen session go on."""
     return Call(
         operation="thawSession",
         method="POST",
@@ -184,7 +186,7 @@ def thaw_session(session_id: str) -> Call[Session]:
 
 
 def boost_session(session_id: str, *, vcpus: int) -> Call[Session]:
-    """More CPUs, and 2 GB of memory with each, at once."""
+    """Give a session more CPUs, and 2 GB of memory with each, at once."""
     return Call(
         operation="boostSession",
         method="POST",
@@ -196,7 +198,7 @@ def boost_session(session_id: str, *, vcpus: int) -> Call[Session]:
 
 
 def unboost_session(session_id: str) -> Call[Session]:
-    """Back to what it had; not boosted is success."""
+    """Take back what a boost gave a session; not boosted is success."""
     return Call(
         operation="unboostSession",
         method="POST",
@@ -207,7 +209,7 @@ def unboost_session(session_id: str) -> Call[Session]:
 
 
 def lock_session(session_id: str) -> Call[Session]:
-    """From now on ending its sandbox needs a second proof."""
+    """Lock a session: ending its sandbox then needs a second proof."""
     return Call(
         operation="lockSession",
         method="POST",
@@ -218,7 +220,7 @@ def lock_session(session_id: str) -> Call[Session]:
 
 
 def unlock_session(session_id: str) -> Call[Session]:
-    """Let it be ended by a request alone again."""
+    """Unlock a session."""
     return Call(
         operation="unlockSession",
         method="POST",

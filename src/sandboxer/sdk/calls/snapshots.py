@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/snapshots.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on snapshots."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def take_snapshot(
     labels: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Snapshot]:
-    """Keep its disk as it is now; whatever runs goes on."""
+    """Take a snapshot of a sandbox's disk; whatever runs goes on."""
     return Call(
         operation="takeSnapshot",
         method="POST",
@@ -61,7 +61,7 @@ def list_snapshots(
 
 
 def get_snapshot_tree() -> Call[SnapshotTree]:
-    """What came from what: snapshots, and the sandboxes and volumes that descend from them."""
+    """Show what came from what: snapshots, and the sandboxes and volumes made from them."""
     return Call(
         operation="getSnapshotTree",
         method="GET",
@@ -71,7 +71,7 @@ def get_snapshot_tree() -> Call[SnapshotTree]:
 
 
 def get_snapshot(snapshot_id: str) -> Call[Snapshot]:
-    """Look at a snapshot."""
+    """Show a snapshot."""
     return Call(
         operation="getSnapshot",
         method="GET",
@@ -87,7 +87,7 @@ def change_snapshot(
     labels: Mapping[str, str] | None = None,
     ttl: str | None = None,
 ) -> Call[Snapshot]:
-    """Name it, label it, or say when it may go."""
+    """Change a snapshot's name, labels, or how long it is kept."""
     return Call(
         operation="changeSnapshot",
         method="PATCH",
@@ -99,7 +99,7 @@ def change_snapshot(
 
 
 def drop_snapshot(snapshot_id: str) -> Call[Snapshot]:
-    """Drop a snapshot; dropped already is success, what was made from it stays."""
+    """Delete a snapshot; deleted already is success, what was made from it stays."""
     return Call(
         operation="dropSnapshot",
         method="DELETE",
@@ -110,7 +110,7 @@ def drop_snapshot(snapshot_id: str) -> Call[Snapshot]:
 
 
 def restore_snapshot(snapshot_id: str) -> Call[Sandbox]:
-    """Put its sandbox's disk back to what it was; what runs ends, and starts anew."""
+    """Put the sandbox's disk back to a snapshot; processes end, and the sandbox starts again."""
     return Call(
         operation="restoreSnapshot",
         method="POST",
@@ -127,6 +127,7 @@ def clone_snapshot(
     name: str | None = None,
     profile: str | None = None,
     trust: str | None = None,
+    network: str | None = None,
     ttl: str | None = None,
     idle_timeout: str | None = None,
     resources: Mapping[str, Any] | None = None,
@@ -135,7 +136,7 @@ def clone_snapshot(
     volumes: Sequence[Mapping[str, Any]] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Clones]:
-    """New sandboxes that begin as it was, each a new machine."""
+    """Create sandboxes from a snapshot."""
     return Call(
         operation="cloneSnapshot",
         method="POST",
@@ -147,6 +148,7 @@ def clone_snapshot(
             name=name,
             profile=profile,
             trust=trust,
+            network=network,
             ttl=ttl,
             idle_timeout=idle_timeout,
             resources=resources,
@@ -161,7 +163,7 @@ def clone_snapshot(
 
 
 def lock_snapshot(snapshot_id: str) -> Call[Snapshot]:
-    """From now on dropping and unlocking it need a second proof."""
+    """Lock a snapshot: deleting and unlocking it then need a second proof."""
     return Call(
         operation="lockSnapshot",
         method="POST",
@@ -171,7 +173,7 @@ def lock_snapshot(snapshot_id: str) -> Call[Snapshot]:
 
 
 def unlock_snapshot(snapshot_id: str) -> Call[Snapshot]:
-    """Let it be dropped by a request alone again."""
+    """Unlock a snapshot."""
     return Call(
         operation="unlockSnapshot",
         method="POST",

@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/ssh.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on ssh."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def get_ssh_gateway() -> Call[SshGateway]:
-    """Where to come in: ssh sbx_…@host -p port."""
+    """Show the SSH gateway: ssh sbx_…@host -p port."""
     return Call(
         operation="getSshGateway",
         method="GET",
@@ -42,7 +42,7 @@ def add_ssh_key(
 
 
 def list_ssh_keys() -> Call[SshKeyList]:
-    """The keys that stand, newest first."""
+    """List SSH keys, newest first."""
     return Call(
         operation="listSshKeys",
         method="GET",
@@ -52,7 +52,7 @@ def list_ssh_keys() -> Call[SshKeyList]:
 
 
 def revoke_ssh_key(key_id: str) -> Call[None]:
-    """Revoke it; what is open by it ends within a second."""
+    """Revoke an SSH key; its connections end within a second."""
     return Call(
         operation="revokeSshKey",
         method="DELETE",

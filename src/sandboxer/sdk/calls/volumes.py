@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/volumes.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on volumes."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def create_volume(
     labels: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Volume]:
-    """Make a volume, empty or as a copy."""
+    """Create a volume, empty or as a copy."""
     return Call(
         operation="createVolume",
         method="POST",
@@ -47,7 +47,7 @@ def list_volumes(
 
 
 def get_volume(volume: str) -> Call[Volume]:
-    """Look at a volume, by id or name."""
+    """Show a volume, by id or name."""
     return Call(
         operation="getVolume",
         method="GET",
@@ -63,7 +63,7 @@ def change_volume(
     size_mb: int | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Call[Volume]:
-    """Make it larger or smaller, rename it, or label it."""
+    """Change a volume's size, name or labels."""
     return Call(
         operation="changeVolume",
         method="PATCH",
@@ -75,7 +75,7 @@ def change_volume(
 
 
 def drop_volume(volume: str) -> Call[Volume]:
-    """Drop a volume and all that is on it; dropped already is success."""
+    """Delete a volume and all that is on it; deleted already is success."""
     return Call(
         operation="dropVolume",
         method="DELETE",
@@ -94,7 +94,7 @@ def take_volume_snapshot(
     labels: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Snapshot]:
-    """Keep it as it is now; whoever writes to it goes on."""
+    """Take a snapshot of a volume; whoever writes to it goes on."""
     return Call(
         operation="takeVolumeSnapshot",
         method="POST",
@@ -108,7 +108,7 @@ def take_volume_snapshot(
 
 
 def restore_volume(volume: str, *, snapshot: str) -> Call[Volume]:
-    """Put it back to what a snapshot of a volume has; what is on it now is lost."""
+    """Put a volume back to a snapshot; what is on it now is lost."""
     return Call(
         operation="restoreVolume",
         method="POST",
@@ -121,7 +121,7 @@ def restore_volume(volume: str, *, snapshot: str) -> Call[Volume]:
 
 
 def lock_volume(volume: str) -> Call[Volume]:
-    """From now on dropping and unlocking it need a second proof."""
+    """Lock a volume: deleting and unlocking it then need a second proof."""
     return Call(
         operation="lockVolume",
         method="POST",
@@ -131,7 +131,7 @@ def lock_volume(volume: str) -> Call[Volume]:
 
 
 def unlock_volume(volume: str) -> Call[Volume]:
-    """Let it be dropped by a request alone again."""
+    """Unlock a volume."""
     return Call(
         operation="unlockVolume",
         method="POST",

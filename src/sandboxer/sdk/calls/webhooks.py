@@ -1,4 +1,4 @@
-# Written by scripts/generate-calls from wire/operations/webhooks.py. Do not edit.
+# Written by scripts/generate-calls from wire/operations. Do not edit.
 """The calls on webhooks."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def create_webhook(
     all_accounts: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewWebhook]:
-    """Be told of what happens, by signed requests; the secret is shown once."""
+    """Make a webhook: signed requests tell you what happens; its secret is shown once."""
     return Call(
         operation="createWebhook",
         method="POST",
@@ -32,7 +32,7 @@ def create_webhook(
 
 
 def list_webhooks() -> Call[WebhookList]:
-    """This account's webhooks."""
+    """List this account's webhooks."""
     return Call(
         operation="listWebhooks",
         method="GET",
@@ -42,7 +42,7 @@ def list_webhooks() -> Call[WebhookList]:
 
 
 def get_webhook(webhook_id: str) -> Call[Webhook]:
-    """One webhook."""
+    """Show a webhook."""
     return Call(
         operation="getWebhook",
         method="GET",
@@ -58,7 +58,7 @@ def change_webhook(
     kinds: Sequence[str] | None = None,
     enabled: bool | None = None,
 ) -> Call[Webhook]:
-    """Change where it goes, what it hears of, or switch it off and on."""
+    """Change where a webhook goes, which events it gets, or switch it off and on."""
     return Call(
         operation="changeWebhook",
         method="PATCH",
@@ -70,7 +70,7 @@ def change_webhook(
 
 
 def remove_webhook(webhook_id: str) -> Call[None]:
-    """Be told no more; what waits is not sent."""
+    """Remove a webhook; what waits is not sent."""
     return Call(
         operation="removeWebhook",
         method="DELETE",
@@ -80,7 +80,7 @@ def remove_webhook(webhook_id: str) -> Call[None]:
 
 
 def rotate_webhook_secret(webhook_id: str, *, overlap: str | None = None) -> Call[NewWebhook]:
-    """A new secret, shown once; the old one signs beside it for a while."""
+    """Give a webhook a new secret, shown once; the old one signs beside it for a while."""
     return Call(
         operation="rotateWebhookSecret",
         method="POST",
@@ -92,7 +92,7 @@ def rotate_webhook_secret(webhook_id: str, *, overlap: str | None = None) -> Cal
 
 
 def test_webhook(webhook_id: str) -> Call[Delivery]:
-    """Send a test message now, and say how that went."""
+    """Send a test message now, and say how it went."""
     return Call(
         operation="testWebhook",
         method="POST",
@@ -104,7 +104,7 @@ def test_webhook(webhook_id: str) -> Call[Delivery]:
 def list_webhook_deliveries(
     webhook_id: str, *, cursor: str | None = None, limit: int | None = None, state: str | None = None
 ) -> Call[DeliveryPage]:
-    """What was sent and what waits, newest first, each with its tries."""
+    """List what was sent and what waits, newest first, each with its tries."""
     return Call(
         operation="listWebhookDeliveries",
         method="GET",
@@ -114,7 +114,7 @@ def list_webhook_deliveries(
 
 
 def redeliver_webhook(webhook_id: str, delivery_id: str) -> Call[Delivery]:
-    """Send it again now, whatever became of it; the same webhook-id."""
+    """Send a delivery again now, whatever became of it; with the same webhook-id."""
     return Call(
         operation="redeliverWebhook",
         method="POST",

@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING
 
 from sandboxer.sdk.call import new_idempotency_key
 from sandboxer.sdk.calls import egress, previews, secrets, ssh
-from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.line import Noun, NounInside
 
 if TYPE_CHECKING:
     from sandboxer.sdk import models
 
 
-class Previews:
-    """The previews of one sandbox."""
-
-    def __init__(self, line: Line, sandbox_id: str) -> None:
-        self._line = line
-        self._sandbox_id = sandbox_id
+class Previews(NounInside):
+    """A preview is a link that opens a port inside one sandbox."""
 
     def create(
         self,
@@ -36,30 +32,35 @@ class Previews:
         wakes: bool | None = None,
         hold_s: int | None = None,
     ) -> models.NewPreview:
-        """`url` opens the port in a browser; `token` goes into X-Sandboxer-Preview."""
-        call = previews.create_preview(
-            self._sandbox_id,
-            port=port,
-            ttl=ttl,
-            public=public,
-            one_time=one_time,
-            wakes=wakes,
-            hold_s=hold_s,
+        """Opens a port by a link: `url` is for a browser; a program sends `token` as X-Sandboxer-Preview.
+
+        Examples:
+            >>> preview = sandbox.previews.create(8000, ttl="1h")
+            >>> print(preview.url)
+        """
+        return self._line.send(
+            previews.create_preview(
+                self._id,
+                port=port,
+                ttl=ttl,
+                public=public,
+                one_time=one_time,
+                wakes=wakes,
+                hold_s=hold_s,
+            )
         )
-        return self._line.send(call)
 
     def list(self) -> Sequence[models.Preview]:
-        return self._line.send(previews.list_previews(self._sandbox_id)).previews
+        """Returns the links that are open, newest first; their tokens are not shown again."""
+        return self._line.send(previews.list_previews(self._id)).previews
 
     def revoke(self, preview_id: str) -> None:
-        self._line.send(previews.revoke_preview(self._sandbox_id, preview_id))
+        """Closes a link again, for whoever has it open too."""
+        self._line.send(previews.revoke_preview(self._id, preview_id))
 
 
-class Ssh:
-    """The SSH keys of the account."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class Ssh(Noun):
+    """Each key opens sandboxes of the account by plain SSH."""
 
     def gateway(self) -> models.SshGateway:
         """Says where to come in: `ssh sbx_…@host -p port`."""
@@ -73,17 +74,19 @@ class Ssh:
         sandbox_id: str | None = None,
         ttl: str | None = None,
     ) -> models.SshKey:
-        """The key opens one sandbox, or every one of the account's without `sandbox_id`."""
-        call = ssh.add_ssh_key(
-            public_key=public_key,
-            name=name,
-            sandbox_id=sandbox_id,
-            ttl=ttl,
-            idempotency_key=new_idempotency_key(),
+        """Lets a key in: to one sandbox, or without `sandbox_id` to every one of the account's."""
+        return self._line.send(
+            ssh.add_ssh_key(
+                public_key=public_key,
+                name=name,
+                sandbox_id=sandbox_id,
+                ttl=ttl,
+                idempotency_key=new_idempotency_key(),
+            )
         )
-        return self._line.send(call)
 
     def keys(self) -> Sequence[models.SshKey]:
+        """Returns the SSH keys of the account."""
         return self._line.send(ssh.list_ssh_keys()).ssh_keys
 
     def revoke_key(self, key_id: str) -> None:
@@ -91,59 +94,56 @@ class Ssh:
         self._line.send(ssh.revoke_ssh_key(key_id))
 
 
-class Secrets:
-    """The secrets of the account."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class Secrets(Noun):
+    """A secret is kept by the account, sealed, and put into sandboxes by name."""
 
     def set(self, name: str, value: str) -> models.Secret:
+        """Keeps a value under a name. It is sealed, and never comes back."""
         return self._line.send(secrets.put_secret(name, value=value))
 
     def get(self, name: str) -> models.Secret:
+        """Says how long a secret is and when it was set, not what it is."""
         return self._line.send(secrets.get_secret(name))
 
     def list(self) -> Sequence[models.Secret]:
+        """Returns the names of the account's secrets."""
         return self._line.send(secrets.list_secrets()).secrets
 
     def remove(self, name: str) -> None:
-        """Sandboxes that have it keep it until it is wiped there."""
+        """Forgets a secret. Sandboxes that have it keep it until it is wiped there."""
         self._line.send(secrets.remove_secret(name))
 
 
-class SandboxSecrets:
-    """The secrets in one sandbox."""
-
-    def __init__(self, line: Line, sandbox_id: str) -> None:
-        self._line = line
-        self._sandbox_id = sandbox_id
+class SandboxSecrets(NounInside):
+    """These secrets are inside one sandbox now."""
 
     def inject(
         self, *names: str, values: Mapping[str, str] | None = None, env: bool = True, files: bool = False
     ) -> Sequence[models.InjectedSecret]:
-        """`names` of the account, `values` for this sandbox alone; as variables and/or /run/secrets/NAME."""
-        call = secrets.inject_secrets(self._sandbox_id, names=names, values=values, env=env, files=files)
-        return self._line.send(call).secrets
+        """Puts in `names` of the account and `values` for it alone, as variables or as /run/secrets/NAME."""
+        return (
+            self._line.send(
+                secrets.inject_secrets(self._id, names=names, values=values, env=env, files=files)
+            )
+        ).secrets
 
     def list(self) -> Sequence[models.InjectedSecret]:
-        return self._line.send(secrets.list_injected_secrets(self._sandbox_id)).secrets
+        """Returns the names of what was put into this sandbox."""
+        return self._line.send(secrets.list_injected_secrets(self._id)).secrets
 
     def wipe(self, name: str | None = None) -> models.WipedSecrets:
         """Wipes all, or the one that is named."""
         if name is None:
-            return self._line.send(secrets.wipe_secrets(self._sandbox_id))
-        return self._line.send(secrets.wipe_secret(self._sandbox_id, name))
+            return self._line.send(secrets.wipe_secrets(self._id))
+        return self._line.send(secrets.wipe_secret(self._id, name))
 
 
-class Egress:
-    """The rules of one sandbox."""
-
-    def __init__(self, line: Line, sandbox_id: str) -> None:
-        self._line = line
-        self._sandbox_id = sandbox_id
+class Egress(NounInside):
+    """These rules say what one sandbox may reach outside."""
 
     def show(self) -> models.Egress:
-        return self._line.send(egress.get_egress(self._sandbox_id))
+        """Returns the policy that holds now, with its version."""
+        return self._line.send(egress.get_egress(self._id))
 
     def replace(
         self,
@@ -155,38 +155,44 @@ class Egress:
         version: int | None = None,
     ) -> models.Egress:
         """Replaces the whole policy. It holds at once."""
-        call = egress.replace_egress(
-            self._sandbox_id, default=default, rules=rules, secrets=secrets, limits=limits, version=version
+        return self._line.send(
+            egress.replace_egress(
+                self._id, default=default, rules=rules, secrets=secrets, limits=limits, version=version
+            )
         )
-        return self._line.send(call)
 
     def allow(self, host: str, **more: object) -> models.Egress:
-        """`more` is `ports`, `methods`, `path`, `note`."""
+        """Adds a rule that lets a host pass; `more` is `ports`, `methods`, `path`, `note`.
+
+        Examples:
+            >>> sandbox.egress.allow("pypi.org", methods=["GET"])
+        """
         rule = {"action": "allow", "host": host, **more}
-        return self._line.send(egress.change_egress(self._sandbox_id, add=[rule]))
+        return self._line.send(egress.change_egress(self._id, add=[rule]))
 
     def deny(self, host: str, **more: object) -> models.Egress:
-        """A deny wins over every allow."""
+        """Adds a rule that refuses a host; it wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
-        return self._line.send(egress.change_egress(self._sandbox_id, add=[rule]))
+        return self._line.send(egress.change_egress(self._id, add=[rule]))
 
     def remove(self, *rules: Mapping[str, object]) -> models.Egress:
-        return self._line.send(egress.change_egress(self._sandbox_id, remove=rules))
+        """Takes out rules that are exactly these."""
+        return self._line.send(egress.change_egress(self._id, remove=rules))
 
     def explain(self, url: str, *, method: str = "GET") -> models.EgressExplained:
-        return self._line.send(egress.explain_egress(self._sandbox_id, url=url, method=method))
+        """Says whether a request would pass, and which rule decides."""
+        return self._line.send(egress.explain_egress(self._id, url=url, method=method))
 
     def denials(self) -> Sequence[models.EgressDenial]:
-        return self._line.send(egress.list_egress_denials(self._sandbox_id)).denials
+        """Returns what was refused lately; the same thing over and over is one entry."""
+        return self._line.send(egress.list_egress_denials(self._id)).denials
 
 
-class AccountEgress:
-    """Rules that hold in all sandboxes of the account, beside each one's own."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class AccountEgress(Noun):
+    """These rules hold in all sandboxes of the account, beside each one's own."""
 
     def show(self) -> models.AccountEgress:
+        """Returns the account's rules, with their version."""
         return self._line.send(egress.get_account_egress())
 
     def replace(
@@ -196,16 +202,17 @@ class AccountEgress:
         return self._line.send(egress.replace_account_egress(rules=rules, version=version))
 
     def allow(self, host: str, **more: object) -> models.AccountEgress:
-        """`more` is `ports`, `methods`, `path`, `note`."""
+        """Adds a rule that lets a host pass; `more` is `ports`, `methods`, `path`, `note`."""
         rule = {"action": "allow", "host": host, **more}
         return self._line.send(egress.change_account_egress(add=[rule]))
 
     def deny(self, host: str, **more: object) -> models.AccountEgress:
-        """A deny wins over every allow."""
+        """Adds a rule that refuses a host; it wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
         return self._line.send(egress.change_account_egress(add=[rule]))
 
     def remove(self, *rules: Mapping[str, object]) -> models.AccountEgress:
+        """Takes out rules that are exactly these."""
         return self._line.send(egress.change_account_egress(remove=rules))
 
     def explain(self, url: str, *, method: str = "GET") -> models.EgressExplained:

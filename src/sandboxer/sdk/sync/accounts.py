@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sandboxer.sdk.call import parse
 from sandboxer.sdk.calls import accounts, auth, operators, payments
-from sandboxer.sdk.sync.line import Line, server_events
+from sandboxer.sdk.sync.line import Noun, server_events
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.auth import GenesisChallenge, Session, SessionChallenge, SiwxOffer, Wallet
 from sandboxer.wire.pricing import Pricing, Quote
@@ -20,11 +20,11 @@ from sandboxer.wire.sandboxes import Event
 LONG_S = 600.0
 
 
-class OwnAccount:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class OwnAccount(Noun):
+    """This is the account of the key that signs: its balance, transfers, usage and prices."""
 
     def me(self) -> wire.Me:
+        """Returns the account with its balance, and what this key may do."""
         return self._line.send(accounts.show_me())
 
     def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
@@ -45,20 +45,23 @@ class OwnAccount:
     def usage(
         self, *, of: str | None = None, since: str | None = None, until: str | None = None
     ) -> wire.UsageReport:
+        """Sums up what was used and charged between two moments."""
         return self._line.send(accounts.show_usage(of=of, since=since, until=until))
 
     def usage_segments(
         self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
     ) -> wire.UsageSegmentPage:
         """Returns each closed segment of usage once; read on with `after=page.next_after`."""
-        call = accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
-        return self._line.send(call)
+        return self._line.send(
+            accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
+        )
 
     def send(self, to: str, sats: int, *, id: str, reason: str) -> wire.Moved:
-        """Give sats to the account with this public id; the same id gives once."""
+        """Gives sats to the account with this public id; the same id gives once."""
         return self._line.send(accounts.send_sats(to=to, sats=sats, id=id, reason=reason))
 
     def pricing(self) -> Pricing:
+        """Returns the rates that hold now."""
         return self._line.send(payments.get_pricing())
 
     def quote(
@@ -69,48 +72,52 @@ class OwnAccount:
         duration: str | None = None,
     ) -> Quote:
         """Says what a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
-        call = payments.ask_quote(profile=profile, resources=resources, duration=duration)
-        return self._line.send(call)
+        return self._line.send(payments.ask_quote(profile=profile, resources=resources, duration=duration))
 
 
-class Operator:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class Operator(Noun):
+    """Only the operator may do this: accounts of others, the books, the audit log."""
 
     def accounts(self, *, after: str | None = None, limit: int | None = None) -> wire.AccountPage:
+        """Returns one page of accounts; read on with `after`."""
         return self._line.send(operators.list_accounts(after=after, limit=limit))
 
     def account(self, account: str) -> wire.AccountReport:
+        """Returns one account with its money."""
         return self._line.send(operators.show_account(account))
 
     def create_account(self, *, id: str | None = None, name: str = "", reason: str) -> wire.Account:
+        """Opens an account. Give it a key with `keys.create`."""
         return self._line.send(operators.create_account(id=id, name=name, reason=reason))
 
     def suspend(self, account: str, *, reason: str) -> wire.Account:
+        """Keeps an account and all below it from acting; nothing is destroyed."""
         return self._line.send(operators.suspend_account(account, reason=reason))
 
     def reinstate(self, account: str, *, reason: str) -> wire.Account:
+        """Lets a suspended account act again."""
         return self._line.send(operators.reinstate_account(account, reason=reason))
 
     def close(self, account: str, *, reason: str) -> wire.Account:
+        """Ends an account for good; refused while anything of it runs or lives."""
         return self._line.send(operators.close_account(account, reason=reason))
 
     def entitle(
         self, account: str, *, tier: int | None = None, until: str | None = None, reason: str
     ) -> wire.Account:
-        """Give a tier until a moment; without a tier, take it."""
-        call = operators.entitle_account(account, tier=tier, until=until, reason=reason)
-        return self._line.send(call)
+        """Gives a tier until a moment; without a tier, takes it."""
+        return self._line.send(operators.entitle_account(account, tier=tier, until=until, reason=reason))
 
     def cap(self, account: str, caps: Mapping[str, int | None], *, reason: str) -> wire.Account:
         """Replaces all caps: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
         return self._line.send(operators.cap_account(account, caps=caps, reason=reason))
 
     def adjust(self, account: str, sats: int, *, id: str, reason: str) -> wire.Moved:
-        """Give (above zero) or take sats; the same id adjusts once."""
+        """Gives (above zero) or takes sats; the same id adjusts once."""
         return self._line.send(operators.adjust_account(account, sats=sats, id=id, reason=reason))
 
     def pay_out(self, sats: int, *, id: str, reason: str) -> wire.Moved:
+        """Books sats that left the platform; the same id books once."""
         return self._line.send(operators.pay_out(sats=sats, id=id, reason=reason))
 
     def ledger_totals(self) -> wire.LedgerTotals:
@@ -124,11 +131,13 @@ class Operator:
         return self._line.send(operators.list_audit(after=after, subject=subject, limit=limit))
 
     def verify_ledger(self) -> wire.LedgerProof:
+        """Adds up the whole ledger, and says whether it balances."""
         return self._line.send(operators.verify_ledger())
 
     def verify_audit(
         self, *, anchor_seq: int | None = None, anchor_hash: str | None = None
     ) -> wire.AuditProof:
+        """Checks the chain of the audit log, from an anchor that was kept elsewhere if one is given."""
         return self._line.send(operators.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
 
     def export_audit(self) -> bytes:
@@ -136,15 +145,15 @@ class Operator:
         return self._line.send(operators.export_audit())
 
 
-class Wallets:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class Wallets(Noun):
+    """These wallets may sign in to one's own account, and have sessions."""
 
     def sign_in(self, sign: Callable[[str], str], *, address: str | None = None) -> Session:
-        """Open a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
+        """Opens a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
         asked = self._line.send(auth.challenge_wallet())
-        call = auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
-        return self._line.send(call)
+        return self._line.send(
+            auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
+        )
 
     def offer(self) -> SiwxOffer:
         """Returns what a wallet completes with address and chain, and signs (CAIP-122)."""
@@ -155,7 +164,7 @@ class Wallets:
         return self._line.send(auth.sign_in_with_x(message=message, signature=signature))
 
     def sign_out(self, token: str) -> None:
-        """End the session of this token."""
+        """Ends the session of this token."""
         self._line.send(auth.close_session().bearing(token))
 
     def challenge_genesis(self) -> GenesisChallenge:
@@ -163,6 +172,7 @@ class Wallets:
         return self._line.send(auth.challenge_genesis())
 
     def list(self) -> Sequence[Wallet]:
+        """Returns the wallets of this account."""
         return self._line.send(auth.list_wallets()).wallets
 
     def challenge(self) -> SessionChallenge:
@@ -170,14 +180,15 @@ class Wallets:
         return self._line.send(auth.challenge_link())
 
     def link(self, nonce: str, address: str, signature: str) -> Wallet:
-        """Linking must itself be confirmed (`confirm`)."""
-        call = auth.link_wallet(nonce=nonce, address=address, signature=signature)
-        return self._line.send(call).wallets[0]
+        """Makes a wallet a factor of this account; this must itself be confirmed (`confirm`)."""
+        return (self._line.send(auth.link_wallet(nonce=nonce, address=address, signature=signature))).wallets[
+            0
+        ]
 
     def revoke(self, address: str) -> None:
-        """The wallet signs in no more; its sessions and the keys it cut end."""
+        """Ends a wallet: it signs in no more, and its sessions and the keys it cut end."""
         self._line.send(auth.revoke_wallet(address))
 
     def end_sessions(self, address: str | None = None) -> int:
-        """End every session of this account, or of one wallet; returns how many were open."""
+        """Ends every session of this account, or of one wallet; returns how many were open."""
         return self._line.send(auth.end_sessions(address=address)).ended

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandboxer.sdk.bodies import VolumesIn, labelled
@@ -14,22 +13,17 @@ from sandboxer.sdk.calls import catalogue, platform, sandboxes
 from sandboxer.sdk.confirmation import Confirmer
 from sandboxer.sdk.credentials import Credentials, find_credentials
 from sandboxer.sdk.exchange import Payer
-from sandboxer.sdk.sync.line import Line, pages
+from sandboxer.sdk.sync.line import Line, Scope, items
 from sandboxer.sdk.sync.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from sandboxer.sdk.sync.access import AccountEgress, Secrets, Ssh
     from sandboxer.sdk.sync.accounts import Operator, OwnAccount, Wallets
-    from sandboxer.sdk.sync.code import Code, Jobs, Languages
-    from sandboxer.sdk.sync.gift_cards import GiftCards
-    from sandboxer.sdk.sync.images import Images
-    from sandboxer.sdk.sync.payments import Invoices, Payments
-    from sandboxer.sdk.sync.platform import HostView, Keys, Status
+    from sandboxer.sdk.sync.artifacts import Images, Snapshots, Volumes
+    from sandboxer.sdk.sync.code import Code, Jobs, Languages, Sessions
+    from sandboxer.sdk.sync.payments import GiftCards, Invoices, Payments
+    from sandboxer.sdk.sync.platform import HostView, Keys, Status, Webhooks
     from sandboxer.sdk.sync.services import Services
-    from sandboxer.sdk.sync.sessions import Sessions
-    from sandboxer.sdk.sync.snapshots import Snapshots
-    from sandboxer.sdk.sync.volumes import Volumes
-    from sandboxer.sdk.sync.webhooks import Webhooks
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
     from sandboxer.wire.platform import Capabilities
@@ -40,7 +34,7 @@ NOUNS = {
     "keys": "platform:Keys",
     "code": "code:Code",
     "jobs": "code:Jobs",
-    "sessions": "sessions:Sessions",
+    "sessions": "code:Sessions",
     "host": "platform:HostView",
     "wallets": "accounts:Wallets",
     "account": "accounts:OwnAccount",
@@ -49,22 +43,24 @@ NOUNS = {
     "egress": "access:AccountEgress",
     "ssh": "access:Ssh",
     "services": "services:Services",
-    "webhooks": "webhooks:Webhooks",
-    "snapshots": "snapshots:Snapshots",
-    "images": "images:Images",
-    "volumes": "volumes:Volumes",
+    "webhooks": "platform:Webhooks",
+    "snapshots": "artifacts:Snapshots",
+    "images": "artifacts:Images",
+    "volumes": "artifacts:Volumes",
     "languages": "code:Languages",
     "status": "platform:Status",
     "payments": "payments:Payments",
-    "gift_cards": "gift_cards:GiftCards",
+    "gift_cards": "payments:GiftCards",
     "invoices": "payments:Invoices",
 }
 
 
-class Sandboxer:
-    """
-    >>> with Sandboxer() as client, client.create(ttl="10m") as sandbox:
-    ...     print(sandbox.exec("echo hi").stdout)
+class Sandboxer(Scope):
+    """A program starts with this: it speaks to one platform, with one key.
+
+    Examples:
+        >>> with Sandboxer() as client, client.create(ttl="10m") as sandbox:
+        ...     print(sandbox.exec("echo hi").stdout)
     """
 
     keys: Keys
@@ -95,12 +91,16 @@ class Sandboxer:
         url: str | None = None,
         public_key: str | None = None,
         secret_key: str | None = None,
+        api_key: str | None = None,
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
         confirm: Confirmer | None = None,
         wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
+        """Without arguments, the key is found in the environment or in an `owner.json` (`sdk.credentials`).
+        `api_key` is a bearer token (sk_…), sent instead of signing.
+
+        `confirm` signs where the platform asks for a second proof (`sdk.confirmation`).
 
         `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
         """
@@ -108,6 +108,7 @@ class Sandboxer:
             url=url,
             public_key=public_key,
             secret_key=secret_key,
+            api_key=api_key,
             owner_file=owner_file,
             is_optional=wallet is not None,
         )
@@ -120,20 +121,19 @@ class Sandboxer:
             setattr(self, name, made)
             return made
 
-    def __enter__(self) -> Sandboxer:
-        return self
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._line.url}>"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self) -> None:
         self.close()
 
     def close(self) -> None:
+        """Closes the connections; sandboxes go on."""
         self._line.close()
 
     @property
     def credentials(self) -> Credentials:
-        """What calls are signed with. A key that came with a payment is shown once: keep it."""
+        """Calls are signed with these. A key that came with a payment is shown once: keep it."""
         return self._line.signer.credentials
 
     def send(self, call: Call[T]) -> T:
@@ -147,6 +147,7 @@ class Sandboxer:
         name: str | None = None,
         image: str | None = None,
         trust: str | None = None,
+        network: str | None = None,
         ttl: str | None = None,
         idle_timeout: str | None = None,
         resources: Mapping[str, float] | None = None,
@@ -162,13 +163,19 @@ class Sandboxer:
     ) -> Sandbox:
         """Makes a sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
+        `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
+
+        Examples:
+            >>> sandbox = client.create(name="dev", profile="profile.agent-dev", ttl="2h")
+            >>> print(sandbox)
         """
         call = sandboxes.create_sandbox(
             profile=profile,
             name=name,
             image=image,
             trust=trust,
+            network=network,
             ttl=ttl,
             idle_timeout=idle_timeout,
             resources=resources,
@@ -185,12 +192,18 @@ class Sandboxer:
         info = self._line.send(call)
         return Sandbox(self._line, info.id, info)
 
-    def get(self, sandbox_id: str) -> Sandbox:
-        info = self._line.send(sandboxes.get_sandbox(sandbox_id))
+    def get(self, name_or_id: str) -> Sandbox:
+        """Finds a sandbox by its name, its id, or as much of its id as no other has.
+
+        Examples:
+            >>> sandbox = client.get("dev")
+            >>> print(sandbox)
+        """
+        info = self._line.send(sandboxes.get_sandbox(name_or_id))
         return Sandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
-        """Does the same without asking the platform first."""
+        """Returns the sandbox with this id, without asking the platform first."""
         return Sandbox(self._line, sandbox_id)
 
     def list(
@@ -198,14 +211,16 @@ class Sandboxer:
     ) -> Iterator[wire.Sandbox]:
         """Yields all of them, page by page; `limit` is the size of a page."""
         label = labelled(labels)
-        for page in pages(
+        return items(
             self._line,
             lambda cursor: sandboxes.list_sandboxes(state=state, label=label, cursor=cursor, limit=limit),
-        ):
-            yield from page.sandboxes
+            lambda page: page.sandboxes,
+        )
 
     def profiles(self) -> Sequence[Profile]:
+        """Returns the recipes that `create(profile=…)` takes."""
         return self._line.send(catalogue.list_profiles()).profiles
 
     def capabilities(self) -> Capabilities:
+        """Returns what this platform can do, and where."""
         return self._line.send(platform.get_capabilities())

@@ -6,10 +6,11 @@ Answers that come in pieces over a line, blocking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
 import httpx
 
@@ -17,9 +18,9 @@ from sandboxer.sdk.bodies import CHUNK, Progress, appearing
 from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.commands import EventParser, ServerEvent
 from sandboxer.sdk.confirmation import Confirmer
-from sandboxer.sdk.credentials import Credentials, trust_for
+from sandboxer.sdk.credentials import Credentials, socket_of, trust_for
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.exchange import Again, Payer, Signer, Tries
+from sandboxer.sdk.exchange import Payer, Signer, Tries
 from sandboxer.sdk.sync.native import feed, pause
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ P = TypeVar("P", bound=Page)
 
 
 class Line:
-    """One signed, kept-alive connection pool to one platform."""
+    """It keeps signed connections to one platform alive."""
 
     def __init__(
         self,
@@ -45,17 +46,20 @@ class Line:
         payer: Payer | None = None,
     ) -> None:
         self.signer = Signer(credentials, confirm=confirm, payer=payer)
-        self.url = credentials.url.rstrip("/")
+        # Where requests go by a socket of this machine, their address needs a name all the same.
+        self.socket = socket_of(credentials.url)
+        self.url = credentials.url.rstrip("/") if self.socket is None else "http://localhost"
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
         timeout = httpx.Timeout(timeout_s, connect=10.0)
-        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trust_for(self.url))
+        by = None if self.socket is None else httpx.HTTPTransport(uds=self.socket)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trust_for(self.url), transport=by)
 
     def close(self) -> None:
         self._http.close()
 
     def send(self, call: Call[T]) -> T:
-        """Send, wait for the whole answer, read it. Raises a typed error."""
+        """Sends, waits for the whole answer, reads it. Raises a typed error."""
         with self.open(call) as response:
             content = _content(response)
         answer = Answer(response.status_code, response.headers, content)
@@ -64,30 +68,30 @@ class Line:
 
     @contextmanager
     def open(self, call: Call[T]) -> Iterator[httpx.Response]:
-        """Send and hand over the answer's stream as soon as its head says success."""
+        """Sends, and hands over the answer's stream as soon as its head says success."""
         response = self._accepted(call)
         try:
             yield response
         except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
+            raise _unreachable(self.socket or self.url, error) from error
         finally:
             response.close()
 
     def _accepted(self, call: Call[T]) -> httpx.Response:
         tries = Tries(self.signer, call)
         while True:
-            again: Again | None
+            pause_s: float | None
             try:
                 response = self._http.send(self._request(tries.call), stream=True)
                 if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
                 content = _content(response)
-                again = tries.after_answer(response.status_code, response.headers, content)
+                pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
-                again = tries.after_lost()
-                if again is None:
-                    raise _unreachable(self.url, error) from error
-            pause(again.pause_s)
+                pause_s = tries.after_lost()
+                if pause_s is None:
+                    raise _unreachable(self.socket or self.url, error) from error
+            pause(pause_s)
 
     def _request(self, call: Call[T]) -> httpx.Request:
         timeout = httpx.Timeout(call.timeout_s or self.timeout_s, connect=10.0)
@@ -99,6 +103,36 @@ class Line:
             # The signed bytes are the sent bytes: httpx must not re-quote the path.
             extensions={"target": call.target.encode(), "timeout": timeout.as_dict()},
         )
+
+
+class Scope:
+    """What a block of `with` ends by `_leave`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        raise NotImplementedError
+
+
+class Noun:
+    """What the platform is asked about one noun."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+
+class NounInside(Noun):
+    """What the platform is asked about one noun of one sandbox."""
+
+    def __init__(self, line: Line, sandbox_id: str) -> None:
+        super().__init__(line)
+        self._id = sandbox_id
 
 
 def _content(response: httpx.Response) -> bytes:
@@ -122,6 +156,13 @@ def server_events(line: Line, call: Call[T]) -> Iterator[ServerEvent]:
                 yield event
 
 
+def told(line: Line, call: Call[object], read: Callable[[ServerEvent], T | None]) -> Iterator[T]:
+    """Yields what `read` makes of each event; None is of no interest."""
+    for event in server_events(line, call):
+        if (found := read(event)) is not None:
+            yield found
+
+
 def pieces(line: Line, call: Call[bytes]) -> Iterator[bytes]:
     with line.open(call) as response:
         yield from response.iter_raw(CHUNK)
@@ -139,12 +180,12 @@ def saved(chunks: Iterator[bytes], to: Path, progress: Progress | None) -> int:
     return size
 
 
-def pages(line: Line, call: Callable[[str | None], Call[P]]) -> Iterator[P]:
-    """Yields page after page, each by a call that names where the one before it ended."""
+def items(line: Line, call: Callable[[str | None], Call[P]], of: Callable[[P], Sequence[T]]) -> Iterator[T]:
+    """Yields what is in page after page, each by a call that names where the one before it ended."""
     cursor: str | None = None
     while True:
         page = line.send(call(cursor))
-        yield page
+        yield from of(page)
         cursor = page.next_cursor
         if cursor is None:
             return

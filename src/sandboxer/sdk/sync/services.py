@@ -9,15 +9,12 @@ from typing import Any
 from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
 from sandboxer.sdk.call import new_idempotency_key, parse
 from sandboxer.sdk.calls import services as calls
-from sandboxer.sdk.sync.line import Line, pages, server_events
+from sandboxer.sdk.sync.line import Noun, items, server_events
 from sandboxer.wire import services as wire
 
 
-class Services:
-    """A service is named by its id, or by its name in the account."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
+class Services(Noun):
+    """A service is a process with a name that is kept running; its id or its name finds it."""
 
     def create(
         self,
@@ -36,44 +33,54 @@ class Services:
         public: bool | None = None,
         profile: str | None = None,
         image: str | None = None,
+        network: str | None = None,
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
         resources: Mapping[str, float] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> wire.Service:
-        """`bootstrap` (a script) or `command` (for a shell); it listens on $PORT unless `port` is given."""
-        call = calls.create_service(
-            name=name,
-            bootstrap=bootstrap,
-            command=command,
-            files=files_in(files),
-            env=env,
-            secrets=secrets,
-            port=port,
-            health=health,
-            restart=restart,
-            idle_s=idle_s,
-            wake=wake,
-            public=public,
-            profile=profile,
-            image=image,
-            snapshot=snapshot,
-            volumes=volumes,
-            resources=resources,
-            wait=None if wait else False,
-            idempotency_key=idempotency_key or new_idempotency_key(),
+        """Starts `bootstrap` (a script) or `command` (for a shell), which listens on $PORT, or on `port`.
+
+        Examples:
+            >>> service = client.services.create("web", command="python3 -m http.server $PORT")
+            >>> print(service.url)
+        """
+        return self._line.send(
+            calls.create_service(
+                name=name,
+                bootstrap=bootstrap,
+                command=command,
+                files=files_in(files),
+                env=env,
+                secrets=secrets,
+                port=port,
+                health=health,
+                restart=restart,
+                idle_s=idle_s,
+                wake=wake,
+                public=public,
+                profile=profile,
+                image=image,
+                network=network,
+                snapshot=snapshot,
+                volumes=volumes,
+                resources=resources,
+                wait=None if wait else False,
+                idempotency_key=idempotency_key or new_idempotency_key(),
+            )
         )
-        return self._line.send(call)
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Service]:
         """Yields all of them, newest first, page by page; `limit` is the size of a page."""
-        for page in pages(
-            self._line, lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit)
-        ):
-            yield from page.services
+        return items(
+            self._line,
+            lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit),
+            lambda page: page.services,
+        )
 
     def get(self, service: str) -> wire.Service:
+        """Returns one service."""
         return self._line.send(calls.get_service(service))
 
     def change(
@@ -89,19 +96,20 @@ class Services:
         public: bool | None = None,
         vcpus: int | None = None,
     ) -> wire.Service:
-        """What is left out stays; a change of `env` or `port` makes a new process."""
-        call = calls.change_service(
-            service,
-            env=env,
-            port=port,
-            health=health,
-            restart=restart,
-            idle_s=idle_s,
-            wake=wake,
-            public=public,
-            vcpus=vcpus,
+        """Changes it; what is left out stays. A change of `env` or `port` makes a new process."""
+        return self._line.send(
+            calls.change_service(
+                service,
+                env=env,
+                port=port,
+                health=health,
+                restart=restart,
+                idle_s=idle_s,
+                wake=wake,
+                public=public,
+                vcpus=vcpus,
+            )
         )
-        return self._line.send(call)
 
     def redeploy(
         self,
@@ -113,34 +121,40 @@ class Services:
         env: Mapping[str, str] | None = None,
         wait: bool = True,
     ) -> wire.Service:
-        """The old process goes on until the new one is well; an error says why that never was."""
-        call = calls.redeploy_service(
-            service,
-            bootstrap=bootstrap,
-            command=command,
-            files=files_in(files),
-            env=env,
-            wait=None if wait else False,
+        """Replaces the process; the old one goes on until the new one is healthy, or an error says why."""
+        return self._line.send(
+            calls.redeploy_service(
+                service,
+                bootstrap=bootstrap,
+                command=command,
+                files=files_in(files),
+                env=env,
+                wait=None if wait else False,
+            )
         )
-        return self._line.send(call)
 
     def freeze(self, service: str) -> wire.Service:
+        """Pauses its processes in memory."""
         return self._line.send(calls.freeze_service(service))
 
     def thaw(self, service: str) -> wire.Service:
+        """Lets a frozen service go on."""
         return self._line.send(calls.thaw_service(service))
 
     def stop(self, service: str) -> wire.Service:
+        """Ends its process and keeps its disk."""
         return self._line.send(calls.stop_service(service))
 
     def start(self, service: str) -> wire.Service:
+        """Starts a stopped service again."""
         return self._line.send(calls.start_service(service))
 
     def lock(self, service: str) -> wire.Service:
-        """From now on removing and unlocking it need a second proof (`confirm`)."""
+        """Makes removing and unlocking it need a second proof (`confirm`)."""
         return self._line.send(calls.lock_service(service))
 
     def unlock(self, service: str) -> wire.Service:
+        """Ends the lock; this itself needs a second proof (`confirm`)."""
         return self._line.send(calls.unlock_service(service))
 
     def remove(self, service: str) -> wire.Service:
@@ -148,6 +162,7 @@ class Services:
         return self._line.send(calls.remove_service(service))
 
     def logs(self, service: str, *, tail: int = 100, after: int | None = None) -> Sequence[wire.LogLine]:
+        """Returns the last lines of its output, or those after line `after`."""
         return self._line.send(calls.read_service_logs(service, tail=tail, after=after)).lines
 
     def follow(self, service: str, *, tail: int = 100, after: int | None = None) -> Iterator[wire.LogLine]:
@@ -165,14 +180,15 @@ class Services:
         return self._line.send(calls.set_service_vault(service, secrets=secrets))
 
     def change_vault(self, service: str, secrets: Mapping[str, str | None]) -> wire.Vault:
-        """Single names; None takes one out."""
+        """Changes single names; None takes one out."""
         return self._line.send(calls.change_service_vault(service, secrets=secrets))
 
     def wipe_vault(self, service: str) -> wire.Vault:
-        """Take all of it out; the next process has none."""
+        """Takes all of it out; the next process has none."""
         return self._line.send(calls.wipe_service_vault(service))
 
     def domains(self, service: str) -> Sequence[wire.Domain]:
+        """Returns the domains that were claimed for it."""
         return self._line.send(calls.list_service_domains(service)).domains
 
     def claim_domain(self, service: str, domain: str) -> wire.Domain:
@@ -180,7 +196,9 @@ class Services:
         return self._line.send(calls.claim_service_domain(service, domain=domain))
 
     def verify_domain(self, service: str, domain: str) -> wire.Domain:
+        """Looks whether the domain serves what `claim_domain` asked for."""
         return self._line.send(calls.verify_service_domain(service, domain))
 
     def remove_domain(self, service: str, domain: str) -> None:
+        """Takes a domain away from it."""
         self._line.send(calls.remove_service_domain(service, domain))

@@ -4,42 +4,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from sandboxer.sdk import terminals
+from sandboxer.sdk import commands
 from sandboxer.sdk.call import Answer, problem_of
 from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.line import NounInside, Scope
 from sandboxer.sdk.sync.native import received
 from sandboxer.wire.processes import Terminal, TerminalExit, TerminalReady
 
 
-class Session:
-    """One attachment. Leaving `with` detaches; the program goes on and can be attached again."""
+class Session(Scope):
+    """It is attached to one terminal. Leaving `with` detaches; the program goes on."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self.ready: TerminalReady | None = None
         self.exit: TerminalExit | None = None
 
-    def __enter__(self) -> Session:
-        return self
+    def __repr__(self) -> str:
+        state = "open" if self.exit is None else f"ended with {self.exit.exit_code}"
+        return f"<{type(self).__name__} {self.terminal_id or 'not ready'} {state}>"
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self) -> None:
         self.detach()
 
     @property
     def terminal_id(self) -> str | None:
+        """Names the terminal for `open` to attach again; None before the first `read`."""
         return self.ready.terminal_id if self.ready else None
 
     def read(self, timeout_s: float | None = None) -> bytes | None:
-        """Bytes of the terminal; None when the program ended (`exit` says how) or we were detached."""
+        """Returns what the program wrote; None when it ended (`exit` says how) or we were detached."""
         while True:
             try:
                 frame = received(self._connection, timeout_s)
@@ -52,26 +51,27 @@ class Session:
                 return None
 
     def _note(self, text: str) -> None:
-        said = terminals.word(text)
+        said = commands.terminal_word(text)
         if isinstance(said, TerminalReady):
             self.ready = said
         elif isinstance(said, TerminalExit):
             self.exit = said
 
     def write(self, data: bytes) -> None:
+        """Types these bytes."""
         self._connection.send(data)
 
     def resize(self, cols: int, rows: int) -> None:
-        self._connection.send(terminals.resize(cols, rows))
+        """Tells the program how large the window is."""
+        self._connection.send(commands.resize(cols, rows))
 
     def detach(self) -> None:
+        """Leaves; the program goes on."""
         self._connection.close()
 
 
-class Terminals:
-    def __init__(self, line: Line, sandbox_id: str) -> None:
-        self._line = line
-        self._id = sandbox_id
+class Terminals(NounInside):
+    """Terminals go on when nobody looks, and can be attached again."""
 
     def open(
         self,
@@ -83,14 +83,19 @@ class Terminals:
         rows: int = 24,
         terminal_id: str | None = None,
     ) -> Session:
-        """A new terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
+        """Opens a terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
         call = calls.open_terminal(
             self._id, cols=cols, rows=rows, terminal_id=terminal_id, command=command, cwd=cwd, user=user
         )
-        url, headers = terminals.dialing(self._line.signer, self._line.url, call)
+        url, headers = commands.dialing(self._line.signer, self._line.url, call)
         try:
             connection = connect(
-                url, additional_headers=headers, proxy=None, compression=None, max_size=terminals.MAX_FRAME
+                url,
+                sock=commands.dialed(self._line.socket),
+                additional_headers=headers,
+                proxy=None,
+                compression=None,
+                max_size=commands.MAX_FRAME,
             )
         except InvalidStatus as refused:
             answer = refused.response
@@ -101,7 +106,9 @@ class Terminals:
         return Session(connection)
 
     def list(self) -> Sequence[Terminal]:
+        """Returns the terminals that are open."""
         return self._line.send(calls.list_terminals(self._id)).terminals
 
     def end(self, terminal_id: str) -> None:
+        """Ends a terminal with all that runs in it."""
         self._line.send(calls.end_terminal(self._id, terminal_id))

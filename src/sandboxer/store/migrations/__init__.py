@@ -1,4 +1,5 @@
-"""Alembic's folder: `env.py` runs inside `sandboxer.store.migrate`, steps live in `versions/`.
+"""Brings a database to the schema this program knows, by Alembic without an ini file. `env.py` runs inside
+`migrate`, steps live in `versions/`.
 
 The first step is a baseline: the schema as all steps before it left it, one file of statements for each kind
 of database. Those steps are gone; a database that is older passes through a program that has them.
@@ -6,11 +7,24 @@ of database. Those steps are gone; a database that is older passes through a pro
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from sandboxer.kernel.errors import Conflict, Unavailable
+from sandboxer.store.databases import Database, sqlite_path
 
 BASELINE = "0035"
 # The last program that brings an older database to the baseline.
 PASS_THROUGH = "of commit 314a709"
+_SCRIPTS = Path(__file__).parent
 
 
 def statements(kind: str) -> list[str]:
@@ -20,3 +34,60 @@ def statements(kind: str) -> list[str]:
     text = files(__name__).joinpath(f"baseline-{kind}.sql").read_text()
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("--")]
     return [one for one in "".join(lines).split(";\n") if one.strip()]
+
+
+def migrate(database: Database) -> None:
+    """Runs all missing steps in one transaction, which also keeps two programs from migrating at once.
+
+    Refuses a database that a newer program has migrated, since guessing at its meaning could lose data, and
+    one that is older than the first step here.
+    """
+    if database.kind == "sqlite":
+        sqlite_path(database.url).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with database.writing.begin() as conn:
+            _upgrade(conn)
+    except OperationalError as error:
+        raise Unavailable(why=f"the database cannot be opened: {error.orig}") from error
+
+
+def known_head() -> str | None:
+    """Returns the revision that a database of this program has."""
+    return _scripts()[0]
+
+
+def revision_of(conn: Connection) -> str | None:
+    return MigrationContext.configure(conn).get_current_revision()
+
+
+def refuse_unknown(found: str | None) -> None:
+    """Raises Conflict for a revision that is older than our first or newer than our last."""
+    if found is None or found in _scripts()[1]:
+        return
+    if found < BASELINE:
+        raise Conflict(
+            why=f"the database is at revision {found}, which is older than this program can bring forward"
+            f" (from {BASELINE}); start sandboxer {PASS_THROUGH} on it once, stop it, start this one again"
+        )
+    raise Conflict(
+        why=f"the database is at revision {found}, which is newer than this program knows (up to"
+        f" {known_head()}); start the newer sandboxer, or restore a backup made by this one"
+    )
+
+
+@cache
+def _scripts() -> tuple[str | None, frozenset[str]]:
+    """Returns the newest revision and all of them. They are part of this program, so they are read once."""
+    scripts = ScriptDirectory(str(_SCRIPTS))
+    return scripts.get_current_head(), frozenset(script.revision for script in scripts.walk_revisions())
+
+
+def _upgrade(conn: Connection) -> None:
+    found = revision_of(conn)
+    refuse_unknown(found)
+    if found == known_head():
+        return
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = conn
+    command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""Alembic runs this file; the connection and its transaction belong to `sandboxer.store.migrate`."""
+"""Alembic runs this file; the connection and its transaction belong to `migrate` of this package."""
 
 from alembic import context
 

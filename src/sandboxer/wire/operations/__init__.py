@@ -1,1 +1,1 @@
-"""What a caller can ask for: one file per noun, each operation declared once (`declaration.py`)."""
+"""What a caller can ask for: each operation is declared once, by its group (`declaration.py`)."""

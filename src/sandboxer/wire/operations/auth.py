@@ -1,7 +1,8 @@
-"""The operations on auth."""
+"""The operations on who is calling: wallets, their sessions, and keys."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -17,20 +18,42 @@ from sandboxer.wire.auth import (
     SiwxOffer,
     WalletList,
 )
+from sandboxer.wire.keys import (
+    CreateKey,
+    DelegatedKey,
+    DelegateKey,
+    KeyList,
+    KeyNode,
+    KeyReport,
+    NewBearer,
+    NewDelegatedKey,
+    NewKey,
+    RevealKey,
+    SetExpiry,
+    SuspendKey,
+    TopUpKey,
+    ValidateKey,
+)
 from sandboxer.wire.operations.declaration import (
     ANY_KEY,
     Access,
-    Answered,
-    AnyOperation,
-    Json,
+    Group,
+    Idempotency,
     Nothing,
-    Operation,
     Parameters,
     RateClass,
     Scope,
+    created,
     needs,
 )
-from sandboxer.wire.operations.paths import WalletPath
+
+
+class WalletPath(Parameters):
+    address: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class PublicKeyPath(Parameters):
+    public_key: Annotated[str, Field(pattern="^sbx-pk-[0-9a-hjkmnp-tv-z]{26}$", max_length=33)]
 
 
 class EndSessionsQuery(Parameters):
@@ -39,143 +62,183 @@ class EndSessionsQuery(Parameters):
     ] = None
 
 
-CHALLENGE_WALLET = Operation(
-    id="challengeWallet",
-    method="POST",
-    path="/v1/auth/challenge",
-    noun="auth",
-    summary="A text for a wallet to sign",
-    answer=Answered(model=SessionChallenge),
-    access=Access.UNSIGNED,
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
-    failures=(408, 413, 422, 503),
+_AUTH = Group(
+    noun="auth", needs=needs(Scope.ACCOUNT_MANAGE), reads=needs(Scope.ACCOUNT_READ), rate=RateClass.AUTH
 )
-OPEN_SESSION = Operation(
-    id="openSession",
-    method="POST",
-    path="/v1/auth/session",
-    noun="auth",
-    summary="A session for whoever signed the challenge",
-    body=Json(OpenSession),
-    answer=Answered(model=Session, status=201),
-    access=Access.UNSIGNED,
+# Who signs in has nothing yet to sign a request with.
+_UNSIGNED = replace(_AUTH, access=Access.UNSIGNED, failures=(503,))
+CHALLENGE_WALLET = _UNSIGNED.operation(
+    "challengeWallet",
+    "POST /v1/auth/challenge",
+    "Ask for a text that a wallet signs to sign in",
+    SessionChallenge,
+    failures=(408, 413, 422),
+)
+OPEN_SESSION = _UNSIGNED.operation(
+    "openSession",
+    "POST /v1/auth/session",
+    "Open a session for a wallet that signed the challenge",
+    created(Session),
+    body=OpenSession,
     needs=ANY_KEY,
-    rate=RateClass.AUTH,
-    failures=(401, 403, 408, 413, 422, 503),
+    failures=(401, 403, 408, 413, 422),
 )
-CLOSE_SESSION = Operation(
-    id="closeSession",
-    method="DELETE",
-    path="/v1/auth/session",
-    noun="auth",
-    summary="End the session whose token this request carries",
-    answer=Nothing(),
+CLOSE_SESSION = _AUTH.operation(
+    "closeSession",
+    "DELETE /v1/auth/session",
+    "End the session whose token this request carries",
+    Nothing(),
     needs=ANY_KEY,
-    rate=RateClass.AUTH,
 )
-END_SESSIONS = Operation(
-    id="endSessions",
-    method="DELETE",
-    path="/v1/auth/sessions",
-    noun="auth",
-    summary="End every session of this account, or of one of its wallets",
+END_SESSIONS = _AUTH.operation(
+    "endSessions",
+    "DELETE /v1/auth/sessions",
+    "End every session of this account, or of one of its wallets",
+    SessionsEnded,
     query=EndSessionsQuery,
-    answer=Answered(model=SessionsEnded),
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
     failures=(404,),
 )
-OFFER_SIWX = Operation(
-    id="offerSiwx",
-    method="GET",
-    path="/v1/auth/siwx",
-    noun="auth",
-    summary="What to complete and sign for Sign-in-with-X (CAIP-122)",
-    answer=Answered(model=SiwxOffer),
-    access=Access.UNSIGNED,
-    needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.AUTH,
-    failures=(503,),
+OFFER_SIWX = _UNSIGNED.operation(
+    "offerSiwx",
+    "GET /v1/auth/siwx",
+    "Show what to complete and sign for Sign-in-with-X (CAIP-122)",
+    SiwxOffer,
 )
-SIGN_IN_WITH_X = Operation(
-    id="signInWithX",
-    method="POST",
-    path="/v1/auth/siwx",
-    noun="auth",
-    summary="A session for whoever signed a CAIP-122 message",
-    body=Json(SignIn),
-    answer=Answered(model=Session, status=201),
-    access=Access.UNSIGNED,
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
-    failures=(401, 403, 408, 413, 422, 503),
+SIGN_IN_WITH_X = _UNSIGNED.operation(
+    "signInWithX",
+    "POST /v1/auth/siwx",
+    "Open a session for a wallet that signed a CAIP-122 message",
+    created(Session),
+    body=SignIn,
+    failures=(401, 403, 408, 413, 422),
 )
-CHALLENGE_GENESIS = Operation(
-    id="challengeGenesis",
-    method="POST",
-    path="/v1/auth/genesis",
-    noun="auth",
-    summary="What two wallets sign to pass the genesis gate",
-    answer=Answered(model=GenesisChallenge),
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
+CHALLENGE_GENESIS = _AUTH.operation(
+    "challengeGenesis",
+    "POST /v1/auth/genesis",
+    "Ask for the text that two wallets sign to pass the genesis gate",
+    GenesisChallenge,
 )
-LIST_WALLETS = Operation(
-    id="listWallets",
-    method="GET",
-    path="/v1/auth/wallets",
-    noun="auth",
-    summary="The wallets of this account",
-    answer=Answered(model=WalletList),
-    needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.AUTH,
+LIST_WALLETS = _AUTH.operation(
+    "listWallets", "GET /v1/auth/wallets", "List the wallets of this account", WalletList
 )
-CHALLENGE_LINK = Operation(
-    id="challengeLink",
-    method="POST",
-    path="/v1/auth/wallets/challenge",
-    noun="auth",
-    summary="A text for a wallet to sign, to be linked to this account",
-    answer=Answered(model=SessionChallenge),
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
+CHALLENGE_LINK = _AUTH.operation(
+    "challengeLink",
+    "POST /v1/auth/wallets/challenge",
+    "Ask for a text that a wallet signs to be linked to this account",
+    SessionChallenge,
 )
-LINK_WALLET = Operation(
-    id="linkWallet",
-    method="POST",
-    path="/v1/auth/wallets",
-    noun="auth",
-    summary="Make a wallet another factor of this account",
-    body=Json(LinkWallet),
-    answer=Answered(model=WalletList, status=201),
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
+LINK_WALLET = _AUTH.operation(
+    "linkWallet",
+    "POST /v1/auth/wallets",
+    "Link a wallet to this account: it signs in, and gives second proofs",
+    created(WalletList),
+    body=LinkWallet,
     failures=(409, 428),
 )
-REVOKE_WALLET = Operation(
-    id="revokeWallet",
-    method="DELETE",
-    path="/v1/auth/wallets/{address}",
-    noun="auth",
-    summary="It signs in no more; its sessions and the keys it cut end",
-    parameters=WalletPath,
-    answer=Nothing(),
-    needs=needs(Scope.ACCOUNT_MANAGE),
-    rate=RateClass.AUTH,
-    failures=(404,),
+REVOKE_WALLET = _AUTH.below("/v1/auth/wallets/{address}", WalletPath).operation(
+    "revokeWallet", "DELETE", "Unlink a wallet: its sessions end, and every key it delegated", Nothing()
 )
-
-OPERATIONS: tuple[AnyOperation, ...] = (
-    CHALLENGE_WALLET,
-    OPEN_SESSION,
-    CLOSE_SESSION,
-    END_SESSIONS,
-    OFFER_SIWX,
-    SIGN_IN_WITH_X,
-    CHALLENGE_GENESIS,
-    LIST_WALLETS,
-    CHALLENGE_LINK,
-    LINK_WALLET,
-    REVOKE_WALLET,
+_KEYS = Group(noun="keys", needs=needs(Scope.ACCOUNT_MANAGE), reads=needs(Scope.ACCOUNT_READ))
+_DELEGATION = replace(_KEYS, needs=needs(Scope.KEYS_DELEGATE))
+# Asked by who holds a key or a claim, and cannot sign.
+_OPEN = replace(_DELEGATION, access=Access.UNSIGNED, rate=RateClass.AUTH, failures=(408, 413, 422, 503))
+_KEY = _DELEGATION.below("/v1/keys/{public_key}", PublicKeyPath)
+# The owner of the platform, with the keys of all accounts.
+_KEY_OF_ANYBODY = replace(_KEY, access=Access.OWNER)
+VALIDATE_KEY = _OPEN.operation(
+    "validateKey",
+    "POST /v1/keys/validate",
+    "Say whether a key is valid, with which tier and limits",
+    KeyReport,
+    body=ValidateKey,
+)
+REVEAL_KEY = _OPEN.below("/v1/keys/{public_key}", PublicKeyPath).operation(
+    "revealKey",
+    "POST /reveal",
+    "Fetch the secret of a key that was paid for: once, within 15 minutes",
+    NewKey,
+    body=RevealKey,
+    failures=(409,),
+)
+REGENERATE_KEY = replace(_KEY, rate=RateClass.AUTH).operation(
+    "regenerateKey",
+    "POST /regenerate",
+    "Give a key a new secret; the old one ends at once",
+    NewKey,
+    needs=needs(Scope.ACCOUNT_MANAGE),
+    failures=(409, 428),
+)
+ISSUE_BEARER = replace(_KEY, rate=RateClass.AUTH).operation(
+    "issueBearer",
+    "POST /bearer",
+    "Make a bearer token for a key; an older one ends at once",
+    created(NewBearer),
+    needs=needs(Scope.ACCOUNT_MANAGE),
+    failures=(428,),
+)
+END_BEARER = _KEY.operation(
+    "endBearer",
+    "DELETE /bearer",
+    "End the bearer token of a key; the key itself goes on",
+    Nothing(),
+    needs=needs(Scope.ACCOUNT_MANAGE),
+)
+SUSPEND_KEY = _KEY_OF_ANYBODY.operation(
+    "suspendKey",
+    "POST /suspend",
+    "Suspend a key (owner)",
+    Nothing(),
+    body=SuspendKey,
+    failures=(409,),
+)
+UNSUSPEND_KEY = _KEY_OF_ANYBODY.operation(
+    "unsuspendKey", "POST /unsuspend", "Let a suspended key sign again (owner)", Nothing()
+)
+SET_KEY_EXPIRY = _KEY_OF_ANYBODY.operation(
+    "setKeyExpiry",
+    "PUT /expiry",
+    "Say when a key ends by itself (owner)",
+    Nothing(),
+    body=SetExpiry,
+    failures=(409,),
+)
+DELEGATE_KEY = _DELEGATION.operation(
+    "cutKey",
+    "POST /v1/keys/delegated",
+    "Delegate a key: a child with a budget, scopes, depth, slots and an end within yours",
+    created(NewDelegatedKey),
+    body=DelegateKey,
+    idempotency=Idempotency.SECRET,
+    failures=(402, 409, 428),
+)
+TOP_UP_KEY = _KEY.operation(
+    "topUpKey",
+    "POST /top-up",
+    "Give a delegated key more sats; the same id gives once",
+    DelegatedKey,
+    body=TopUpKey,
+    is_repeatable=True,
+    failures=(402, 409),
+)
+CREATE_KEY = _KEYS.operation(
+    "createKey",
+    "POST /v1/keys",
+    "Create a key; its secret is shown this once",
+    created(NewKey),
+    body=CreateKey,
+    idempotency=Idempotency.SECRET,
+    failures=(409, 428),
+)
+LIST_KEYS = _KEYS.operation(
+    "listKeys", "GET /v1/keys", "List the keys of this account; for the owner, all", KeyList
+)
+SHOW_KEY_TREE = _KEYS.operation(
+    "showKeyTree", "GET /v1/keys/tree", "Show every key below this account, and what each has spent", KeyNode
+)
+REVOKE_KEY = _KEY.operation(
+    "revokeKey",
+    "DELETE",
+    "Revoke a key and all that was delegated from it; revoked already is success",
+    Nothing(),
+    failures=(409,),
 )

@@ -6,14 +6,19 @@ it with the handler it is bound to (`edges/http/binding.py`) and with the calls 
 
 The terms of a declaration are plain values: who may call, what is needed, how it is counted. Nothing here
 knows a use case, and nothing here reads a path.
+
+Groups of operations. What the operations of a noun below one path have in common is said once, by their
+group; an entry says its id, method and path, its words for people, its models, and in what it differs.
+
+An operation that is like no other is declared as an `Operation` of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
@@ -77,6 +82,8 @@ class Bytes(Answer[None]):
     words: str
     # What 206 means, where a range can be asked for.
     part_words: str | None = None
+    # What callers get who do not accept the first one.
+    other_media_type: str | None = None
     # What is not text is `binary` in the document.
     is_text: bool = False
     status: int = 200
@@ -118,6 +125,10 @@ class Access(StrEnum):
     PAYABLE = "payable"
     # Signed by the owner of the platform.
     OWNER = "owner"
+    # Whoever holds a token of the sandbox that the path names.
+    SANDBOX = "sandbox"
+    # The same, or a token for the traffic to that sandbox alone.
+    TRAFFIC = "traffic"
     # Anybody on this machine; others as the operator allows.
     LOOPBACK = "loopback"
 
@@ -137,7 +148,7 @@ class Scope(StrEnum):
     ACCOUNT_READ = "account:read"
     # Buy, top up, redeem; caps and other settings of the account.
     ACCOUNT_MANAGE = "account:manage"
-    # Cut, top up and revoke child keys.
+    # Delegate, top up and revoke child keys.
     KEYS_DELEGATE = "keys:delegate"
 
 
@@ -248,8 +259,8 @@ class Stream(Body[None]):
     media_type: str
 
 
-_NO_PARAMETERS: Any = NoParameters
-_EMPTY: Any = Empty()
+NO_PARAMETERS: Any = NoParameters
+EMPTY: Any = Empty()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +276,9 @@ class Operation(Generic[P, Q, B, A]):
     answer: Answer[A]
     needs: Needs
     # What the path names, the query asks for and the body says: nothing, unless told.
-    parameters: type[P] = _NO_PARAMETERS
-    query: type[Q] = _NO_PARAMETERS
-    body: Body[B] = _EMPTY
+    parameters: type[P] = NO_PARAMETERS
+    query: type[Q] = NO_PARAMETERS
+    body: Body[B] = EMPTY
     access: Access = Access.SIGNED
     rate: RateClass = RateClass.API
     idempotency: Idempotency = Idempotency.NONE
@@ -288,3 +299,98 @@ AnyOperation = Operation[Any, Any, Any, Any]
 
 def needs(*scopes: Scope, adds: tuple[BodyScope, ...] = ()) -> Needs:
     return Needs(all_of=frozenset(scopes), adds=adds)
+
+
+Below = TypeVar("Below", bound=Parameters)
+# What is done with a thing by the method alone, as the audit log calls it.
+_DONE_WITH_IT = {"DELETE": "destroy", "PATCH": "patch"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Generic[P]):
+    """Holds what the operations of a noun below one path have in common."""
+
+    noun: str
+    # What all paths of the group begin with, and what that names.
+    path: str = ""
+    parameters: type[P] = NO_PARAMETERS
+    needs: Needs
+    # What a GET or a HEAD needs, where that is something else.
+    reads: Needs | None = None
+    access: Access = Access.SIGNED
+    rate: RateClass = RateClass.API
+    is_repeatable: bool = False
+    patience_s: float | None = None
+    failures: tuple[int, ...] = ()
+    # What the path names, where the audit log says what the operator does with it.
+    audited: str | None = None
+
+    def below(self, path: str, parameters: type[Below], *, audited: str | None = None) -> Group[Below]:
+        """Returns the group of what a path below this one names. There may be no such thing: 404."""
+        made = replace(
+            self,
+            path=self.path + path,
+            parameters=cast(Any, parameters),
+            failures=(*self.failures, 404),
+            audited=audited or self.audited,
+        )
+        return cast("Group[Below]", made)
+
+    def operation(
+        self,
+        id: str,
+        route: str,
+        summary: str,
+        answer: type[A] | Answer[A],
+        *,
+        query: type[Q] = NO_PARAMETERS,
+        body: type[B] | Body[B] = EMPTY,
+        needs: Needs | None = None,
+        idempotency: Idempotency = Idempotency.NONE,
+        is_repeatable: bool = False,
+        patience_s: float | None = None,
+        failures: tuple[int, ...] = (),
+        audited_as: str | None = None,
+        deprecated: Deprecation | None = None,
+    ) -> Operation[P, Q, B, A]:
+        """Declares an operation: `route` is its method and what follows the path of the group, `failures` are
+        beside those of the group.
+
+        The audited action follows from the path: a request to `/files/stat` of a sandbox is a
+        `sandbox.files.stat`. At the path of the thing itself, `audited_as` says what is done with it.
+        """
+        method, _, rest = route.partition(" ")
+        path = self.path + rest
+        default = self.reads if self.reads and method in ("GET", "HEAD") else self.needs
+        return Operation(
+            id=id,
+            method=cast(Method, method),
+            path=path,
+            noun=self.noun,
+            summary=summary,
+            answer=answer if isinstance(answer, Answer) else Answered(model=answer),
+            needs=needs or default,
+            parameters=self.parameters,
+            query=query,
+            body=body if isinstance(body, Body) else Json(body),
+            access=self.access,
+            rate=self.rate,
+            idempotency=idempotency,
+            is_repeatable=is_repeatable or self.is_repeatable,
+            patience_s=patience_s or self.patience_s,
+            failures=tuple(sorted({*self.failures, *failures})),
+            operator_audit=self._audit(path, audited_as or _DONE_WITH_IT.get(method)),
+            deprecated=deprecated,
+        )
+
+    def _audit(self, path: str, done_with_it: str | None) -> OperatorAudit | None:
+        words = [word for word in path.partition("}")[2].split("/") if word and not word.startswith("{")]
+        action = ".".join(words) or done_with_it
+        if self.audited is None or action is None:
+            return None
+        return OperatorAudit(thing=self.audited, action=f"{self.audited}.{action}")
+
+
+def created(model: type[A]) -> Answered[A]:
+    """Returns the answer that says what was made."""
+    return Answered(model=model, status=201)

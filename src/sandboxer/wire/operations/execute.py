@@ -1,61 +1,69 @@
-"""The operations on code that is run once, at once or as a job."""
+"""The operations on code that is run: at once, as a job, or in a session that keeps its state."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, Job, JobPage, JobState, JobSummary
+from sandboxer.wire.execute import (
+    ExecuteCode,
+    ExecuteLater,
+    Execution,
+    Job,
+    JobPage,
+    JobRef,
+    JobState,
+    JobSummary,
+)
 from sandboxer.wire.operations.declaration import (
     Answered,
     AnsweredOrEvents,
-    AnyOperation,
+    BodyScope,
+    Group,
     Idempotency,
-    Json,
-    Operation,
-    OperatorAudit,
+    InHeader,
     Parameters,
     Scope,
+    created,
     needs,
 )
-from sandboxer.wire.operations.paths import JobPath
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, Encoding
+from sandboxer.wire.sandboxes import Boost
+from sandboxer.wire.sessions import (
+    CELL_TIMEOUT_MAX_S,
+    Cell,
+    CellList,
+    CellNumber,
+    Interrupted,
+    RunCell,
+    Session,
+    SessionPage,
+    SessionRef,
+    StartSession,
+)
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, Cursor, Encoding, PageLimit, SandboxRef
 
-EXECUTE_CODE = Operation(
-    id="executeCode",
-    method="POST",
-    path="/v1/execute",
-    noun="execute",
-    summary="Run code in a sandbox of its own, which is gone afterwards",
-    body=Json(ExecuteCode),
-    answer=AnsweredOrEvents(
-        model=Execution,
-        words="How it ended; or, streamed: `placed`, `began`, `stdout` and `stderr`, then `done` or `error`.",
-    ),
-    needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
-    idempotency=Idempotency.BOUND,
-    failures=(402, 404, 409, 502),
-)
-EXECUTE_LATER = Operation(
-    id="executeLater",
-    method="POST",
-    path="/v1/execute/async",
-    noun="execute",
-    summary="Queue code as a job",
-    body=Json(ExecuteLater),
-    answer=Answered(model=JobSummary, status=202),
-    needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
-    idempotency=Idempotency.BOUND,
-    failures=(404, 409),
-)
+
+class SessionPath(Parameters):
+    session_id: SessionRef
+
+
+class CellPath(SessionPath):
+    n: CellNumber
+
+
+class JobPath(Parameters):
+    job_id: JobRef
+
+
 WAIT_MAX_S = 60.0
 
 
 class ListJobsQuery(Parameters):
     state: JobState | None = None
     cursor: Cursor | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT
+    limit: PageLimit = PAGE_LIMIT_DEFAULT
 
 
 class GetJobQuery(Parameters):
@@ -69,47 +77,185 @@ class CancelJobQuery(Parameters):
     encoding: Encoding = "utf-8"
 
 
-LIST_JOBS = Operation(
-    id="listJobs",
-    method="GET",
-    path="/v1/jobs",
-    noun="jobs",
-    summary="List jobs, newest first",
-    query=ListJobsQuery,
-    answer=Answered(model=JobPage),
-    needs=needs(Scope.EXEC),
+_EXECUTE = Group(noun="execute", needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC), failures=(404, 409))
+_JOBS = Group(noun="jobs", needs=needs(Scope.EXEC))
+_JOB = _JOBS.below("/v1/jobs/{job_id}", JobPath, audited="job")
+EXECUTE_CODE = _EXECUTE.operation(
+    "executeCode",
+    "POST /v1/execute",
+    "Run code in a sandbox of its own, which is deleted afterwards",
+    AnsweredOrEvents(
+        model=Execution,
+        words="How it ended; or, streamed: `placed`, `began`, `stdout` and `stderr`, then `done` or `error`.",
+    ),
+    body=ExecuteCode,
+    idempotency=Idempotency.BOUND,
+    failures=(402, 502),
 )
-GET_JOB = Operation(
-    id="getJob",
-    method="GET",
-    path="/v1/jobs/{job_id}",
-    noun="jobs",
-    summary="Look at a job, and at what it has printed so far",
-    parameters=JobPath,
+EXECUTE_LATER = _EXECUTE.operation(
+    "executeLater",
+    "POST /v1/execute/async",
+    "Queue code as a job",
+    Answered(model=JobSummary, status=202),
+    body=ExecuteLater,
+    idempotency=Idempotency.BOUND,
+)
+LIST_JOBS = _JOBS.operation(
+    "listJobs", "GET /v1/jobs", "List jobs, newest first", JobPage, query=ListJobsQuery
+)
+GET_JOB = _JOB.operation(
+    "getJob",
+    "GET",
+    "Show a job, and what it has printed so far",
+    Job,
     query=GetJobQuery,
-    answer=Answered(model=Job),
-    needs=needs(Scope.EXEC),
-    failures=(404,),
-    operator_audit=OperatorAudit(thing="job", action="job.get"),
+    audited_as="get",
 )
-CANCEL_JOB = Operation(
-    id="cancelJob",
-    method="DELETE",
-    path="/v1/jobs/{job_id}",
-    noun="jobs",
-    summary="Cancel a job: answers with what it had printed; one that has ended stays as it is",
-    parameters=JobPath,
+CANCEL_JOB = _JOB.operation(
+    "cancelJob",
+    "DELETE",
+    "Cancel a job: answers with what it had printed; one that has ended stays as it is",
+    Job,
     query=CancelJobQuery,
-    answer=Answered(model=Job),
-    needs=needs(Scope.EXEC),
     is_repeatable=True,
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="job", action="job.destroy"),
+    failures=(409,),
 )
-OPERATIONS: tuple[AnyOperation, ...] = (
-    EXECUTE_CODE,
-    EXECUTE_LATER,
-    LIST_JOBS,
-    GET_JOB,
-    CANCEL_JOB,
+
+
+class ListSessionsQuery(Parameters):
+    sandbox_id: SandboxRef | None = None
+    state: Annotated[
+        Literal["starting", "ready", "died", "ended"] | None,
+        Field(description="As recorded: busy and frozen ones are `ready`. Default: all but ended."),
+    ] = None
+    cursor: Cursor | None = None
+    limit: PageLimit = PAGE_LIMIT_DEFAULT
+
+
+class GetCellQuery(Parameters):
+    wait_s: Annotated[
+        float,
+        Field(ge=0, le=CELL_TIMEOUT_MAX_S, allow_inf_nan=False, description="Wait so long for its end."),
+    ] = 0.0
+    encoding: Encoding = "utf-8"
+    last_event_id: Annotated[
+        str | None,
+        Field(pattern="^[0-9]{1,9}$", description="Streamed: go on after this event."),
+        InHeader("last-event-id"),
+    ] = None
+
+
+_SESSIONS = Group(noun="sessions", needs=needs(Scope.EXEC))
+_SESSION = _SESSIONS.below("/v1/sessions/{session_id}", SessionPath, audited="session")
+# What is done with a session by what is done with its sandbox.
+_ITS_SANDBOX = replace(_SESSION, needs=needs(Scope.SANDBOXES_MANAGE), failures=(404, 409))
+_CELL = AnsweredOrEvents(
+    model=Cell, words="The cell; or, streamed: `cell`, `stdout`, `stderr` and `result`, then `done`."
+)
+RUN_CELL = _SESSION.operation(
+    "runCell",
+    "POST /cells",
+    "Run a cell in a session; it runs on when you disconnect",
+    _CELL,
+    body=RunCell,
+    failures=(402, 409, 502),
+)
+START_SESSION = _SESSIONS.operation(
+    "startSession",
+    "POST /v1/sessions",
+    "Start an interpreter that keeps its state",
+    created(Session),
+    body=StartSession,
+    needs=needs(
+        Scope.EXEC,
+        # Without a sandbox of the caller's, one is made for it.
+        adds=(BodyScope(field="sandbox_id", scope=Scope.SANDBOXES_CREATE, is_given=False),),
+    ),
+    idempotency=Idempotency.BOUND,
+    patience_s=180.0,
+    failures=(402, 404, 409, 502),
+)
+LIST_SESSIONS = _SESSIONS.operation(
+    "listSessions", "GET /v1/sessions", "List sessions, newest first", SessionPage, query=ListSessionsQuery
+)
+GET_SESSION = _SESSION.operation("getSession", "GET", "Show a session", Session)
+END_SESSION = _SESSION.operation(
+    "endSession",
+    "DELETE",
+    "End a session, and its sandbox if that was made for it; ended already is success",
+    Session,
+    is_repeatable=True,
+    failures=(409, 428, 502),
+)
+LIST_CELLS = _SESSION.operation(
+    "listCells", "GET /cells", "List a session's cells that are still kept, oldest first", CellList
+)
+GET_CELL = _SESSION.below("/cells/{n}", CellPath).operation(
+    "getCell",
+    "GET",
+    "Show a cell, wait for it, or follow it while it runs",
+    _CELL,
+    query=GetCellQuery,
+)
+INTERRUPT_SESSION = _SESSION.operation(
+    "interruptSession",
+    "POST /interrupt",
+    "Stop the running cell as Ctrl-C would; the state stays",
+    Interrupted,
+    failures=(402, 409, 502),
+)
+RESTART_SESSION = _SESSION.operation(
+    "restartSession",
+    "POST /restart",
+    "Start a fresh interpreter: variables are lost, files are not",
+    Session,
+    patience_s=180.0,
+    failures=(409, 502),
+)
+FREEZE_SESSION = _ITS_SANDBOX.operation(
+    "freezeSession",
+    "POST /freeze",
+    "Freeze a session: its sandbox is paused in memory",
+    Session,
+    patience_s=180.0,
+    failures=(502,),
+)
+THAW_SESSION = _ITS_SANDBOX.operation(
+    "thawSession",
+    "POST /thaw",
+    "Let a frozen session go on",
+    Session,
+    patience_s=180.0,
+    failures=(402, 502),
+)
+BOOST_SESSION = _ITS_SANDBOX.operation(
+    "boostSession",
+    "POST /boost",
+    "Give a session more CPUs, and 2 GB of memory with each, at once",
+    Session,
+    body=Boost,
+    failures=(402, 502),
+)
+UNBOOST_SESSION = _ITS_SANDBOX.operation(
+    "unboostSession",
+    "POST /unboost",
+    "Take back what a boost gave a session; not boosted is success",
+    Session,
+    patience_s=180.0,
+    failures=(502,),
+)
+LOCK_SESSION = _ITS_SANDBOX.operation(
+    "lockSession",
+    "POST /lock",
+    "Lock a session: ending its sandbox then needs a second proof",
+    Session,
+    patience_s=180.0,
+)
+UNLOCK_SESSION = _ITS_SANDBOX.operation(
+    "unlockSession",
+    "POST /unlock",
+    "Unlock a session",
+    Session,
+    patience_s=180.0,
+    failures=(428,),
 )

@@ -1,19 +1,21 @@
-"""The operations on the platform itself: probes, what it can do, and its host."""
+"""The operations on the platform itself: probes, what it can do, what there is to choose from, its host."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
+from sandboxer.wire.catalogue import ImageList, Language, LanguageList, LanguageWord, ProfileList, ShellList
+from sandboxer.wire.images import Filter
 from sandboxer.wire.operations.declaration import (
     ANY_KEY,
     NEVER_DELEGATED,
     Access,
     Answered,
-    AnyOperation,
     Bytes,
-    Operation,
+    Group,
     Parameters,
     RateClass,
     Scope,
@@ -32,136 +34,62 @@ from sandboxer.wire.platform import (
     Stats,
 )
 from sandboxer.wire.sandboxes import Reaped, StaleList
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, Cursor, PageLimit
 
-INSPECT_HOST = Operation(
-    id="inspectHost",
-    method="GET",
-    path="/v1/host",
-    noun="host",
-    summary="What this host can do and holds (owner)",
-    answer=Answered(model=Host),
-    access=Access.OWNER,
-    needs=NEVER_DELEGATED,
+
+class LanguagePath(Parameters):
+    name: LanguageWord
+
+
+class ListImagesQuery(Parameters):
+    filter: Annotated[Filter, Field(description="Which published ones.")] = "all"
+    cursor: Cursor | None = None
+    limit: PageLimit = PAGE_LIMIT_DEFAULT
+
+
+class ListLanguagesQuery(Parameters):
+    image: Annotated[
+        str | None,
+        Field(
+            pattern="^[a-z0-9][a-z0-9._@-]{0,127}$",
+            max_length=128,
+            description="Only what this image on this host has.",
+            examples=["base"],
+        ),
+    ] = None
+    available: Annotated[bool | None, Field(description="Only what runs here, or only what does not.")] = None
+
+
+_CATALOGUE = Group(noun="catalogue", needs=ANY_KEY)
+_LANGUAGES = Group(
+    noun="languages", needs=NEVER_DELEGATED, access=Access.UNSIGNED, rate=RateClass.PUBLIC, failures=(422,)
 )
-LIST_STALE = Operation(
-    id="listStale",
-    method="GET",
-    path="/v1/host/stale",
-    noun="host",
-    summary="What no record accounts for (owner)",
-    answer=Answered(model=StaleList),
-    needs=NEVER_DELEGATED,
+LIST_IMAGES = _CATALOGUE.operation(
+    "listImages",
+    "GET /v1/images",
+    "List images: the host's own, and published ones that you may use",
+    ImageList,
+    query=ListImagesQuery,
 )
-REAP_STALE = Operation(
-    id="reapStale",
-    method="POST",
-    path="/v1/host/reap-stale",
-    noun="host",
-    summary="Remove what no record accounts for (owner)",
-    answer=Answered(model=Reaped),
-    needs=NEVER_DELEGATED,
+LIST_PROFILES = _CATALOGUE.operation(
+    "listProfiles", "GET /v1/profiles", "List the profiles of this platform", ProfileList
 )
-LIST_GARBAGE = Operation(
-    id="listGarbage",
-    method="GET",
-    path="/v1/host/garbage",
-    noun="host",
-    summary="What nobody needs any more, and when it goes (owner)",
-    answer=Answered(model=Garbage),
-    needs=NEVER_DELEGATED,
+LIST_LANGUAGES = _LANGUAGES.operation(
+    "listLanguages",
+    "GET /v1/languages",
+    "List languages, and whether they run here",
+    LanguageList,
+    query=ListLanguagesQuery,
 )
-HEALTH = Operation(
-    id="health",
-    method="GET",
-    path="/health",
-    noun="probes",
-    summary="It runs; its database and disks take writes, its backends can make sandboxes",
-    answer=Answered(model=Health, also=((503, "Something it needs fails."),)),
-    access=Access.UNSIGNED,
-    needs=NEVER_DELEGATED,
-    rate=RateClass.UNCOUNTED,
+GET_LANGUAGE = _LANGUAGES.below("/v1/languages/{name}", LanguagePath).operation(
+    "getLanguage", "GET", "Show a language, by name, alias or extension", Language
 )
-READY = Operation(
-    id="ready",
-    method="GET",
-    path="/readyz",
-    noun="probes",
-    summary="It takes requests",
-    answer=Answered(model=Readiness, also=((503, "Not yet, or no more."),)),
-    access=Access.UNSIGNED,
-    needs=NEVER_DELEGATED,
-    rate=RateClass.UNCOUNTED,
-)
-METRICS = Operation(
-    id="metrics",
-    method="GET",
-    path="/metrics",
-    noun="probes",
-    summary="Figures, for callers on this host",
-    answer=Bytes(media_type="text/plain", words="Figures for Prometheus.", is_text=True),
-    access=Access.LOOPBACK,
-    needs=NEVER_DELEGATED,
-    rate=RateClass.UNCOUNTED,
-    failures=(403,),
-)
-GET_CAPABILITIES = Operation(
-    id="getCapabilities",
-    method="GET",
-    path="/v1/capabilities",
-    noun="probes",
-    summary="What this platform can do",
-    answer=Answered(model=Capabilities),
-    access=Access.UNSIGNED,
-    needs=NEVER_DELEGATED,
-    rate=RateClass.PUBLIC,
-    failures=(503,),
-)
-GET_OPENAPI = Operation(
-    id="getOpenapi",
-    method="GET",
-    path="/openapi.json",
-    noun="probes",
-    summary="This document",
-    answer=Bytes(media_type="application/json", words="This document.", is_text=True),
-    access=Access.UNSIGNED,
-    needs=NEVER_DELEGATED,
-    rate=RateClass.PUBLIC,
-)
-SHOW_CLUSTER = Operation(
-    id="showCluster",
-    method="GET",
-    path="/v1/cluster",
-    noun="introspection",
-    summary="Hosts, what they can do, and how much is free",
-    answer=Answered(model=Cluster),
-    needs=ANY_KEY,
-)
-LIST_POOLS = Operation(
-    id="listPools",
-    method="GET",
-    path="/v1/pools",
-    noun="introspection",
-    summary="Sandboxes that stand ready, and the disks' storage",
-    answer=Answered(model=Pools),
-    needs=ANY_KEY,
-)
-SHOW_STATS = Operation(
-    id="showStats",
-    method="GET",
-    path="/v1/stats",
-    noun="introspection",
-    summary="How many sandboxes, jobs, sessions and services there are, by state",
-    answer=Answered(model=Stats),
-    needs=needs(Scope.SANDBOXES_READ),
-)
-SHOW_LIMITS = Operation(
-    id="showLimits",
-    method="GET",
-    path="/v1/limits",
-    noun="introspection",
-    summary="What this key may still do: requests this minute, slots, caps, longest and largest sandbox",
-    answer=Answered(model=Limits),
-    needs=ANY_KEY,
+LIST_SHELLS = _LANGUAGES.operation(
+    "listShells",
+    "GET /v1/shells",
+    "List shells, and whether they run here",
+    ShellList,
+    query=ListLanguagesQuery,
 )
 
 
@@ -169,29 +97,99 @@ class CollectGarbageQuery(Parameters):
     now: Annotated[bool, Field(description="Also what is still in its time of grace.")] = False
 
 
-COLLECT_GARBAGE = Operation(
-    id="collectGarbage",
-    method="POST",
-    path="/v1/host/collect-garbage",
-    noun="host",
-    summary="Remove what nobody needs any more; the platform does this by itself, too (owner)",
-    query=CollectGarbageQuery,
-    answer=Answered(model=Collected),
-    needs=NEVER_DELEGATED,
+_HOST = Group(noun="host", needs=NEVER_DELEGATED)
+_PROBES = Group(noun="probes", needs=NEVER_DELEGATED, access=Access.UNSIGNED, rate=RateClass.UNCOUNTED)
+_PUBLIC = replace(_PROBES, rate=RateClass.PUBLIC)
+_INTROSPECTION = Group(noun="introspection", needs=ANY_KEY)
+INSPECT_HOST = replace(_HOST, access=Access.OWNER).operation(
+    "inspectHost", "GET /v1/host", "Show what this host can do and holds (owner)", Host
 )
-OPERATIONS: tuple[AnyOperation, ...] = (
-    INSPECT_HOST,
-    LIST_STALE,
-    REAP_STALE,
-    LIST_GARBAGE,
-    COLLECT_GARBAGE,
-    GET_OPENAPI,
-    HEALTH,
-    READY,
-    METRICS,
-    GET_CAPABILITIES,
-    SHOW_CLUSTER,
-    LIST_POOLS,
-    SHOW_STATS,
-    SHOW_LIMITS,
+LIST_STALE = _HOST.operation(
+    "listStale",
+    "GET /v1/host/stale",
+    "List disks and processes that no record accounts for (owner)",
+    StaleList,
+)
+REAP_STALE = _HOST.operation(
+    "reapStale",
+    "POST /v1/host/reap-stale",
+    "Remove disks and processes that no record accounts for (owner)",
+    Reaped,
+)
+LIST_GARBAGE = _HOST.operation(
+    "listGarbage",
+    "GET /v1/host/garbage",
+    "List what nobody needs any more, and when it is removed (owner)",
+    Garbage,
+)
+COLLECT_GARBAGE = _HOST.operation(
+    "collectGarbage",
+    "POST /v1/host/collect-garbage",
+    "Remove what nobody needs any more; the platform does this by itself, too (owner)",
+    Collected,
+    query=CollectGarbageQuery,
+)
+GET_OPENAPI = _PUBLIC.operation(
+    "getOpenapi",
+    "GET /openapi.json",
+    "Get this document",
+    Bytes(media_type="application/json", words="This document.", is_text=True),
+)
+SHOW_FRONT_PAGE = _PUBLIC.operation(
+    "showFrontPage",
+    "GET /",
+    "Show what this is and how to begin: a page for people, a text for agents",
+    Bytes(
+        media_type="text/html",
+        other_media_type="text/plain",
+        words="A page for who accepts text/html; for others the text of /llms.txt.",
+        is_text=True,
+    ),
+)
+GET_LLMS_TEXT = _PUBLIC.operation(
+    "getLlmsText",
+    "GET /llms.txt",
+    "Get a text for agents: what this is, how to authenticate and pay, every operation in one line",
+    Bytes(media_type="text/plain", words="Text in Markdown.", is_text=True),
+)
+HEALTH = _PROBES.operation(
+    "health",
+    "GET /health",
+    "Say whether database and disks take writes, and backends can make sandboxes",
+    Answered(model=Health, also=((503, "Something it needs fails."),)),
+)
+READY = _PROBES.operation(
+    "ready",
+    "GET /readyz",
+    "Say whether it takes requests",
+    Answered(model=Readiness, also=((503, "Not yet, or no more."),)),
+)
+METRICS = replace(_PROBES, access=Access.LOOPBACK).operation(
+    "metrics",
+    "GET /metrics",
+    "Get metrics, for callers on this host",
+    Bytes(media_type="text/plain", words="Figures for Prometheus.", is_text=True),
+    failures=(403,),
+)
+GET_CAPABILITIES = _PUBLIC.operation(
+    "getCapabilities", "GET /v1/capabilities", "Show what this platform can do", Capabilities, failures=(503,)
+)
+SHOW_CLUSTER = _INTROSPECTION.operation(
+    "showCluster", "GET /v1/cluster", "Show the hosts, what they can do, and how much is free", Cluster
+)
+LIST_POOLS = _INTROSPECTION.operation(
+    "listPools", "GET /v1/pools", "Show how many sandboxes are kept ready, and the storage of disks", Pools
+)
+SHOW_STATS = _INTROSPECTION.operation(
+    "showStats",
+    "GET /v1/stats",
+    "Count sandboxes, jobs, sessions and services, by state",
+    Stats,
+    needs=needs(Scope.SANDBOXES_READ),
+)
+SHOW_LIMITS = _INTROSPECTION.operation(
+    "showLimits",
+    "GET /v1/limits",
+    "Show what this key may still do: requests this minute, slots, caps, longest and largest sandbox",
+    Limits,
 )

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
-    Answered,
     AnsweredOrEvents,
-    AnyOperation,
+    Group,
     Idempotency,
     InHeader,
-    Json,
     Nothing,
-    Operation,
-    OperatorAudit,
     Parameters,
     Scope,
+    created,
     needs,
 )
-from sandboxer.wire.operations.paths import DomainPath, ServicePath
 from sandboxer.wire.services import (
     LOG_TAIL_MAX,
     ChangeService,
@@ -29,18 +26,28 @@ from sandboxer.wire.services import (
     CreateService,
     Domain,
     DomainList,
+    DomainName,
     LogPage,
     RedeployService,
     Service,
     ServicePage,
+    ServiceRef,
     ServiceState,
     SetVault,
     Vault,
 )
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, Cursor, PageLimit
 
 
-class CreateServiceQuery(Parameters):
+class ServicePath(Parameters):
+    service: ServiceRef
+
+
+class DomainPath(ServicePath):
+    domain: DomainName
+
+
+class WaitQuery(Parameters):
     wait: Annotated[bool, Field(description="Answer only when it runs, or it is known why it does not.")] = (
         True
     )
@@ -49,25 +56,7 @@ class CreateServiceQuery(Parameters):
 class ListServicesQuery(Parameters):
     state: Annotated[ServiceState | None, Field(description="Default: all.")] = None
     cursor: Cursor | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT
-
-
-class ChangeServiceQuery(Parameters):
-    wait: Annotated[bool, Field(description="Answer only when it runs, or it is known why it does not.")] = (
-        True
-    )
-
-
-class RedeployServiceQuery(Parameters):
-    wait: Annotated[bool, Field(description="Answer only when it runs, or it is known why it does not.")] = (
-        True
-    )
-
-
-class StartServiceQuery(Parameters):
-    wait: Annotated[bool, Field(description="Answer only when it runs, or it is known why it does not.")] = (
-        True
-    )
+    limit: PageLimit = PAGE_LIMIT_DEFAULT
 
 
 class ReadServiceLogsQuery(Parameters):
@@ -81,304 +70,138 @@ class ReadServiceLogsQuery(Parameters):
     ] = None
 
 
-CREATE_SERVICE = Operation(
-    id="createService",
-    method="POST",
-    path="/v1/services",
-    noun="services",
-    summary="Make a service: a process with a name that is kept running, in a sandbox of its own",
-    query=CreateServiceQuery,
-    body=Json(CreateService),
-    answer=Answered(model=Service, status=201),
+_SERVICES = Group(noun="services", needs=needs(Scope.SANDBOXES_MANAGE), reads=needs(Scope.SANDBOXES_READ))
+_SERVICE = _SERVICES.below("/v1/services/{service}", ServicePath, audited="service")
+_LIFECYCLE = replace(_SERVICE, is_repeatable=True, patience_s=960.0, failures=(404, 409))
+_VAULT = replace(_SERVICE, needs=needs(Scope.EXEC))
+_DOMAIN = _SERVICE.below("/domains/{domain}", DomainPath)
+CREATE_SERVICE = _SERVICES.operation(
+    "createService",
+    "POST /v1/services",
+    "Create a service: a process with a name that is kept running, in a sandbox of its own",
+    created(Service),
+    query=WaitQuery,
+    body=CreateService,
     # What it runs is the caller's code.
     needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
     idempotency=Idempotency.BOUND,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
 )
-LIST_SERVICES = Operation(
-    id="listServices",
-    method="GET",
-    path="/v1/services",
-    noun="services",
-    summary="List services, newest first",
-    query=ListServicesQuery,
-    answer=Answered(model=ServicePage),
-    needs=needs(Scope.SANDBOXES_READ),
+LIST_SERVICES = _SERVICES.operation(
+    "listServices", "GET /v1/services", "List services, newest first", ServicePage, query=ListServicesQuery
 )
-GET_SERVICE = Operation(
-    id="getService",
-    method="GET",
-    path="/v1/services/{service}",
-    noun="services",
-    summary="Look at a service",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_READ),
-    failures=(404,),
-)
-CHANGE_SERVICE = Operation(
-    id="changeService",
-    method="PATCH",
-    path="/v1/services/{service}",
-    noun="services",
-    summary="Change how it is kept; a change of env or port makes a new process",
-    parameters=ServicePath,
-    query=ChangeServiceQuery,
-    body=Json(ChangeService),
-    answer=Answered(model=Service),
+GET_SERVICE = _SERVICE.operation("getService", "GET", "Show a service", Service)
+CHANGE_SERVICE = _SERVICE.operation(
+    "changeService",
+    "PATCH",
+    "Change a service's settings; a change of env or port starts a new process",
+    Service,
+    query=WaitQuery,
+    body=ChangeService,
     needs=needs(Scope.SANDBOXES_MANAGE, Scope.EXEC),
     patience_s=960.0,
-    failures=(402, 404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.patch"),
+    failures=(402, 409, 502),
 )
-REMOVE_SERVICE = Operation(
-    id="removeService",
-    method="DELETE",
-    path="/v1/services/{service}",
-    noun="services",
-    summary="Remove it with its sandbox, its disk and its log",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
+REMOVE_SERVICE = _SERVICE.operation(
+    "removeService",
+    "DELETE",
+    "Delete a service with its sandbox, its disk and its log",
+    Service,
     needs=needs(Scope.SANDBOXES_DESTROY),
-    failures=(404, 409, 428, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.destroy"),
+    failures=(409, 428, 502),
 )
-REDEPLOY_SERVICE = Operation(
-    id="redeployService",
-    method="POST",
-    path="/v1/services/{service}/redeploy",
-    noun="services",
-    summary="Give it a new program, files or environment; the old process goes on until the new one is well",
-    parameters=ServicePath,
-    query=RedeployServiceQuery,
-    body=Json(RedeployService),
-    answer=Answered(model=Service),
-    needs=needs(Scope.EXEC),
+REDEPLOY_SERVICE = _VAULT.operation(
+    "redeployService",
+    "POST /redeploy",
+    "Deploy a new program, files or environment; the old process goes on until the new one is healthy",
+    Service,
+    query=WaitQuery,
+    body=RedeployService,
     patience_s=960.0,
-    failures=(402, 404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.redeploy"),
+    failures=(402, 409, 502),
 )
-FREEZE_SERVICE = Operation(
-    id="freezeService",
-    method="POST",
-    path="/v1/services/{service}/freeze",
-    noun="services",
-    summary="Put it to sleep: frozen in memory, at the frozen price",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.freeze"),
+FREEZE_SERVICE = _LIFECYCLE.operation(
+    "freezeService",
+    "POST /freeze",
+    "Put a service to sleep: frozen in memory, at the frozen price",
+    Service,
+    failures=(502,),
 )
-THAW_SERVICE = Operation(
-    id="thawService",
-    method="POST",
-    path="/v1/services/{service}/thaw",
-    noun="services",
-    summary="Wake it",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(402, 404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.thaw"),
+THAW_SERVICE = _LIFECYCLE.operation(
+    "thawService", "POST /thaw", "Wake a service", Service, failures=(402, 502)
 )
-STOP_SERVICE = Operation(
-    id="stopService",
-    method="POST",
-    path="/v1/services/{service}/stop",
-    noun="services",
-    summary="End its process and stop its sandbox; the disk is kept",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.stop"),
+STOP_SERVICE = _LIFECYCLE.operation(
+    "stopService",
+    "POST /stop",
+    "Stop a service: its process ends, its sandbox is stopped, its disk is kept",
+    Service,
+    failures=(502,),
 )
-START_SERVICE = Operation(
-    id="startService",
-    method="POST",
-    path="/v1/services/{service}/start",
-    noun="services",
-    summary="Start what was stopped, has failed, or was given up",
-    parameters=ServicePath,
-    query=StartServiceQuery,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(402, 404, 409, 502),
-    operator_audit=OperatorAudit(thing="service", action="service.start"),
+START_SERVICE = _LIFECYCLE.operation(
+    "startService",
+    "POST /start",
+    "Start a service that was stopped, has failed, or was given up",
+    Service,
+    query=WaitQuery,
+    failures=(402, 502),
 )
-LOCK_SERVICE = Operation(
-    id="lockService",
-    method="POST",
-    path="/v1/services/{service}/lock",
-    noun="services",
-    summary="From now on removing and unlocking it need a second proof",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.lock"),
+LOCK_SERVICE = _LIFECYCLE.operation(
+    "lockService", "POST /lock", "Lock a service: deleting and unlocking it then need a second proof", Service
 )
-UNLOCK_SERVICE = Operation(
-    id="unlockService",
-    method="POST",
-    path="/v1/services/{service}/unlock",
-    noun="services",
-    summary="Let it be removed by a request alone again",
-    parameters=ServicePath,
-    answer=Answered(model=Service),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    is_repeatable=True,
-    patience_s=960.0,
-    failures=(404, 409, 428),
-    operator_audit=OperatorAudit(thing="service", action="service.unlock"),
+UNLOCK_SERVICE = _LIFECYCLE.operation(
+    "unlockService", "POST /unlock", "Unlock a service", Service, failures=(428,)
 )
-READ_SERVICE_LOGS = Operation(
-    id="readServiceLogs",
-    method="GET",
-    path="/v1/services/{service}/logs",
-    noun="services",
-    summary="What it printed: the last lines, or as it comes",
-    parameters=ServicePath,
-    query=ReadServiceLogsQuery,
-    answer=AnsweredOrEvents(
+READ_SERVICE_LOGS = _SERVICE.operation(
+    "readServiceLogs",
+    "GET /logs",
+    "Read a service's log: the last lines, or as it comes",
+    AnsweredOrEvents(
         model=LogPage, words="The last lines; with `follow` a stream of `line` events that does not end."
     ),
+    query=ReadServiceLogsQuery,
     needs=needs(Scope.EXEC),
-    failures=(404,),
-    operator_audit=OperatorAudit(thing="service", action="service.logs"),
 )
-GET_SERVICE_VAULT = Operation(
-    id="getServiceVault",
-    method="GET",
-    path="/v1/services/{service}/env",
-    noun="services",
-    summary="Names in its vault; values never come out",
-    parameters=ServicePath,
-    answer=Answered(model=Vault),
-    needs=needs(Scope.SANDBOXES_READ),
-    failures=(404,),
-    operator_audit=OperatorAudit(thing="service", action="service.env"),
+GET_SERVICE_VAULT = _SERVICE.operation(
+    "getServiceVault", "GET /env", "List the names in a service's vault; values are never shown", Vault
 )
-SET_SERVICE_VAULT = Operation(
-    id="setServiceVault",
-    method="PUT",
-    path="/v1/services/{service}/env",
-    noun="services",
-    summary="Replace what is in its vault; its next process has it",
-    parameters=ServicePath,
-    body=Json(SetVault),
-    answer=Answered(model=Vault),
-    needs=needs(Scope.EXEC),
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.env"),
+SET_SERVICE_VAULT = _VAULT.operation(
+    "setServiceVault",
+    "PUT /env",
+    "Replace a service's vault; its next process has it",
+    Vault,
+    body=SetVault,
+    failures=(409,),
 )
-CHANGE_SERVICE_VAULT = Operation(
-    id="changeServiceVault",
-    method="PATCH",
-    path="/v1/services/{service}/env",
-    noun="services",
-    summary="Set or take out single names of its vault",
-    parameters=ServicePath,
-    body=Json(ChangeVault),
-    answer=Answered(model=Vault),
-    needs=needs(Scope.EXEC),
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.env"),
+CHANGE_SERVICE_VAULT = _VAULT.operation(
+    "changeServiceVault",
+    "PATCH /env",
+    "Set or remove single names of a service's vault",
+    Vault,
+    body=ChangeVault,
+    failures=(409,),
 )
-WIPE_SERVICE_VAULT = Operation(
-    id="wipeServiceVault",
-    method="DELETE",
-    path="/v1/services/{service}/env",
-    noun="services",
-    summary="Empty its vault",
-    parameters=ServicePath,
-    answer=Answered(model=Vault),
-    needs=needs(Scope.EXEC),
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.env"),
+WIPE_SERVICE_VAULT = _VAULT.operation(
+    "wipeServiceVault", "DELETE /env", "Empty a service's vault", Vault, failures=(409,)
 )
-LIST_SERVICE_DOMAINS = Operation(
-    id="listServiceDomains",
-    method="GET",
-    path="/v1/services/{service}/domains",
-    noun="services",
-    summary="Domains of its own, proven or not",
-    parameters=ServicePath,
-    answer=Answered(model=DomainList),
-    needs=needs(Scope.SANDBOXES_READ),
-    failures=(404,),
-    operator_audit=OperatorAudit(thing="service", action="service.domains"),
+LIST_SERVICE_DOMAINS = _SERVICE.operation(
+    "listServiceDomains", "GET /domains", "List a service's domains, verified or not", DomainList
 )
-CLAIM_SERVICE_DOMAIN = Operation(
-    id="claimServiceDomain",
-    method="POST",
-    path="/v1/services/{service}/domains",
-    noun="services",
-    summary="Claim a domain; says what it must serve to prove that it is yours",
-    parameters=ServicePath,
-    body=Json(ClaimDomain),
-    answer=Answered(model=Domain, status=201),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.domains"),
+CLAIM_SERVICE_DOMAIN = _SERVICE.operation(
+    "claimServiceDomain",
+    "POST /domains",
+    "Add a domain to a service; says what it must serve to prove that it is yours",
+    created(Domain),
+    body=ClaimDomain,
+    failures=(409,),
 )
-VERIFY_SERVICE_DOMAIN = Operation(
-    id="verifyServiceDomain",
-    method="POST",
-    path="/v1/services/{service}/domains/{domain}/verify",
-    noun="services",
-    summary="Look whether the domain serves the token; from then on it leads here",
-    parameters=DomainPath,
-    answer=Answered(model=Domain),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    failures=(404, 409),
-    operator_audit=OperatorAudit(thing="service", action="service.domains.verify"),
+VERIFY_SERVICE_DOMAIN = _DOMAIN.operation(
+    "verifyServiceDomain",
+    "POST /verify",
+    "Verify a domain: once it serves the token, it leads to the service",
+    Domain,
+    failures=(409,),
 )
-REMOVE_SERVICE_DOMAIN = Operation(
-    id="removeServiceDomain",
-    method="DELETE",
-    path="/v1/services/{service}/domains/{domain}",
-    noun="services",
-    summary="Let a domain go",
-    parameters=DomainPath,
-    answer=Nothing(),
-    needs=needs(Scope.SANDBOXES_MANAGE),
-    failures=(404,),
-    operator_audit=OperatorAudit(thing="service", action="service.domains"),
-)
-
-OPERATIONS: tuple[AnyOperation, ...] = (
-    CREATE_SERVICE,
-    LIST_SERVICES,
-    GET_SERVICE,
-    CHANGE_SERVICE,
-    REMOVE_SERVICE,
-    REDEPLOY_SERVICE,
-    FREEZE_SERVICE,
-    THAW_SERVICE,
-    STOP_SERVICE,
-    START_SERVICE,
-    LOCK_SERVICE,
-    UNLOCK_SERVICE,
-    READ_SERVICE_LOGS,
-    GET_SERVICE_VAULT,
-    SET_SERVICE_VAULT,
-    CHANGE_SERVICE_VAULT,
-    WIPE_SERVICE_VAULT,
-    LIST_SERVICE_DOMAINS,
-    CLAIM_SERVICE_DOMAIN,
-    VERIFY_SERVICE_DOMAIN,
-    REMOVE_SERVICE_DOMAIN,
+REMOVE_SERVICE_DOMAIN = _DOMAIN.operation(
+    "removeServiceDomain", "DELETE", "Remove a domain from a service", Nothing()
 )

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from sandboxer.backends.guest import FileInfo, FileKind, Guest
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import GuestRefused
+from sandboxer.kernel.values import value_class
 from sandboxer.work.lines import WORKSPACE
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -32,21 +32,21 @@ MAX_MARKS = 16
 Seen = Mapping[str, tuple[int, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Artifact:
     name: str
     mode: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LeftOut:
     name: str
     why: str
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Collected:
     artifacts: Sequence[Artifact]
     left_out: Sequence[LeftOut]

@@ -2,6 +2,9 @@
 sent.
 
 If the caller goes away, everything of the run ends.
+
+Its sandbox is listed as a passing one (`sandboxes/passing.py`). Until it is removed its TTL, a minute longer
+than its program's, limits it.
 """
 
 from __future__ import annotations
@@ -23,27 +26,28 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
-from sandboxer.sandboxes.charges.charging import spent_sats
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.passing import CLEANER, Claim, Endings
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.sandboxes.use_cases.admission import Slots
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
-from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.removal import CLEANER, Claim, Endings
-from sandboxer.work.execute.run import Attempt, Event, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.run import Attempt, Event, Outcome, Recorder, happen, new_process_ids
 from sandboxer.work.execute.submission import Plan
 from sandboxer.work.lines import Lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Places:
     """Makes sandboxes for runs, within the slots of their key. Each is recorded, so that it is always
     removed.
     """
 
-    sandboxes: SandboxUseCases
+    sandboxes: SandboxDependencies
     authorities: AuthorityRepository
     slots: Slots
 
@@ -51,7 +55,7 @@ class Places:
         """Returns a ready sandbox. Raises what a create raises, and Forbidden if no slot is left."""
         authority = await self.authorities.of(caller)
         async with self.slots.taken(authority):
-            return await self.sandboxes.create(plan.create, caller, also=claim.write)
+            return await creation.create(self.sandboxes, plan.create, caller, also=claim.write)
 
 
 def will_pass(error: SandboxerError) -> bool:
@@ -64,14 +68,14 @@ def will_pass(error: SandboxerError) -> bool:
 TRIES = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Placed:
     """The first event: the sandbox is ready."""
 
     sandbox_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Done:
     """The last event."""
 
@@ -81,7 +85,7 @@ class Done:
     sats: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Left:
     """All that is known of a run whose server or caller went away in the middle of it."""
 
@@ -153,7 +157,7 @@ class OneShots:
         that nothing of it has run.
         """
         try:
-            sandbox = await self._sandboxes.get(sandbox_id, CLEANER)
+            sandbox = await self._sandboxes.visible(sandbox_id, CLEANER)
         except NotFound:
             return None
         if sandbox.ready_at is None:
@@ -171,7 +175,18 @@ class OneShots:
             sandbox = await placement.make(plan, caller)
             yield Placed(sandbox_id=sandbox.id)
             recorder = Recorder(plan.submission.output_limit, lease)
-            async with aclosing(self._happen(sandbox, caller, plan, lease)) as events:
+            seconds = float(plan.submission.ttl_s)
+            attempt = Attempt(
+                plan=plan,
+                ids=new_process_ids(),
+                seconds=seconds,
+                deadline=self._clock.now().timestamp() + seconds,
+                lease=lease,
+            )
+            async with (
+                self._lines.open(sandbox.id, caller, ActivityKind.EXEC) as line,
+                aclosing(happen(line, attempt)) as events,
+            ):
                 async for event in events:
                     await recorder.take(event)
                     yield event
@@ -183,22 +198,6 @@ class OneShots:
             # The slot is free again when the caller has the answer.
             await self._endings.gone(sandbox.id)
         yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, image=sandbox.image, sats=sats)
-
-    async def _happen(
-        self, sandbox: Sandbox, caller: Caller, plan: Plan, lease: Lease
-    ) -> AsyncGenerator[Event, None]:
-        attempt = self._attempt(plan, new_process_ids(), lease)
-        async with (
-            self._lines.open(sandbox.id, caller, ActivityKind.EXEC) as line,
-            aclosing(happen(line, attempt)) as events,
-        ):
-            async for event in events:
-                yield event
-
-    def _attempt(self, plan: Plan, ids: ProcessIds, lease: Lease) -> Attempt:
-        seconds = float(plan.submission.ttl_s)
-        deadline = self._clock.now().timestamp() + seconds
-        return Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline, lease=lease)
 
 
 async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:

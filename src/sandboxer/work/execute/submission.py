@@ -7,12 +7,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, replace
 from typing import Any
 
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, WantedSandbox
 from sandboxer.work.execute.artifacts import MAX_MARKS, has_too_many_marks
 from sandboxer.work.languages import Commands, ImageOf, Language, commands, find_language, smallest_image
 from sandboxer.work.lines import WORKSPACE
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[^\x00]{1,1024}")
 _VERSION = re.compile(r"[0-9.]+$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class InputFile:
     """A file to write before the run; `name` is relative to the working folder."""
 
@@ -40,8 +41,8 @@ class InputFile:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+@value_class
+class Submission(WantedSandbox):
     """What a caller wants to run. A field that is None is decided by the language or its profile."""
 
     code: str
@@ -49,21 +50,20 @@ class Submission:
     argv: tuple[str, ...] = ()
     stdin: bytes | None = None
     files: tuple[InputFile, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    trust: str | None = None
     ttl_s: int = TTL_DEFAULT_S
     vcpus: float | None = None
     memory_mb: int | None = None
     disk_mb: int | None = None
-    profile: str | None = None
-    volumes: tuple[VolumeMount, ...] = ()
+    image: str | None = None
+    # The disk of that image, where it is a published one: it was checked that the caller may use it.
+    origin: Origin | None = None
     # Names and patterns of files to bring back from the working folder.
     artifacts: tuple[str, ...] = ()
     # Bytes kept of each stream.
     output_limit: int = OUTPUT_LIMIT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Plan:
     submission: Submission
     language: Language
@@ -100,6 +100,22 @@ def make_plan(submission: Submission, image_of: ImageOf = smallest_image) -> Pla
         commands=filled,
         create=_create(submission, language, image_of),
     )
+
+
+def completed(plan: Plan, create: CreateRequest) -> Plan:
+    """Returns the plan with what its image was found to be, which a job keeps until it starts."""
+    resources = create.resources
+    submission = replace(
+        plan.submission,
+        profile=create.profile,
+        image=create.image,
+        origin=create.origin,
+        env=create.env,
+        vcpus=resources.vcpus,
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+    )
+    return replace(plan, submission=submission, create=create)
 
 
 def check_name(name: str, *, field: str) -> None:
@@ -152,19 +168,21 @@ def _check_size(submission: Submission) -> None:
 
 
 def _create(submission: Submission, language: Language, image_of: ImageOf) -> CreateRequest:
-    profile, image = submission.profile, None
+    profile, image = submission.profile, submission.image
     if profile is None and not language.in_base:
-        profile, image = LANGUAGES_PROFILE, image_of(language)
+        profile, image = LANGUAGES_PROFILE, image or image_of(language)
     return CreateRequest(
         profile=profile,
         image=image,
         trust=submission.trust,
+        network=submission.network,
         ttl=f"{submission.ttl_s + SPARE_S}s",
         resources=WantedResources(
             vcpus=submission.vcpus, memory_mb=submission.memory_mb, disk_mb=submission.disk_mb
         ),
         env=submission.env,
         volumes=submission.volumes,
+        origin=submission.origin,
         consumer={"kind": "execute", "language": language.name},
     )
 
@@ -179,11 +197,14 @@ def to_json(submission: Submission) -> dict[str, Any]:
         "files": [[file.name, base64.b64encode(file.data).decode()] for file in submission.files],
         "env": dict(submission.env),
         "trust": submission.trust,
+        "network": submission.network,
         "ttl_s": submission.ttl_s,
         "vcpus": submission.vcpus,
         "memory_mb": submission.memory_mb,
         "disk_mb": submission.disk_mb,
         "profile": submission.profile,
+        "image": submission.image,
+        "origin": None if submission.origin is None else asdict(submission.origin),
         "volumes": [[one.volume_id, one.path, one.is_read_only] for one in submission.volumes],
         "artifacts": list(submission.artifacts),
         "output_limit": submission.output_limit,
@@ -191,7 +212,7 @@ def to_json(submission: Submission) -> dict[str, Any]:
 
 
 def from_json(kept: Mapping[str, Any]) -> Submission:
-    stdin = kept["stdin"]
+    stdin, origin = kept["stdin"], kept.get("origin")
     return Submission(
         **{
             **kept,
@@ -199,6 +220,7 @@ def from_json(kept: Mapping[str, Any]) -> Submission:
             "stdin": None if stdin is None else base64.b64decode(stdin),
             "files": tuple(InputFile(name=n, data=base64.b64decode(data)) for n, data in kept["files"]),
             "artifacts": tuple(kept["artifacts"]),
+            "origin": None if origin is None else Origin(**origin),
             # Jobs that an older server queued have none.
             "volumes": tuple(
                 VolumeMount(volume_id=id_, path=path, is_read_only=only)

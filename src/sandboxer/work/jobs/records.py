@@ -1,13 +1,15 @@
-"""Jobs as rows. What a job was given is deleted when it ends; what it printed is kept for the
-retention time.
+"""A job: its states, the limits of the queue, and its rows.
+
+Every change of state goes through `LIFECYCLE`. What a job was given is deleted when it ends; what it printed
+is kept for the retention time.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -19,19 +21,119 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     Text,
-    delete,
     func,
     select,
     update,
 )
 
-from sandboxer.accounts.tables import delegated_keys
+from sandboxer.accounts.records import delegated_keys
 from sandboxer.identity.keys import Caller
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.rows import Page, Rows, enumerated
+from sandboxer.kernel.errors import QueueFull, TooLarge
+from sandboxer.kernel.values import brief_value_class, value_class
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, nullable, required
+from sandboxer.store.rows import Record, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
-from sandboxer.work.jobs.lifecycle import FINAL, State
-from sandboxer.work.jobs.policy import Queue
+from sandboxer.store.steps import Lifecycle
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    # The program ended by itself, whatever its exit code.
+    FINISHED = "finished"
+    # It did not compile, or could not be started: `reason` says which.
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    # Its sandbox went away while it ran.
+    LOST = "lost"
+
+
+class Signal(StrEnum):
+    STARTED = "started"
+    # It goes back to the queue: nothing of it ran yet, because the host was full or the server died while
+    # making its sandbox.
+    PUT_BACK = "put_back"
+    ENDED = "ended"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    TIME_OVER = "time_over"
+    LOSE = "lose"
+
+
+TRANSITIONS: Mapping[tuple[State, Signal], State] = {
+    (State.QUEUED, Signal.STARTED): State.RUNNING,
+    **{(s, Signal.PUT_BACK): State.QUEUED for s in (State.QUEUED, State.RUNNING)},
+    **{(s, Signal.FAIL): State.FAILED for s in (State.QUEUED, State.RUNNING)},
+    **{(s, Signal.CANCEL): State.CANCELLED for s in (State.QUEUED, State.RUNNING)},
+    (State.RUNNING, Signal.ENDED): State.FINISHED,
+    (State.RUNNING, Signal.TIME_OVER): State.TIMED_OUT,
+    (State.RUNNING, Signal.LOSE): State.LOST,
+}
+FINAL = frozenset({State.FINISHED, State.FAILED, State.CANCELLED, State.TIMED_OUT, State.LOST})
+
+
+LIFECYCLE = Lifecycle(TRANSITIONS, ended=FINAL)
+
+
+RETRY_AFTER_S = 10
+
+
+@value_class
+class JobPolicy:
+    """How many jobs may run and wait, by count and by bytes, per account and in all, and how long ended ones
+    are kept.
+    """
+
+    running_per_account: int
+    running: int
+    queued_per_account: int
+    queued: int = 10_000
+    # Bytes given to waiting jobs: code, files, input.
+    queued_bytes_per_account: int = 64 << 20
+    queued_bytes: int = 1 << 30
+    retention: timedelta
+    # Bytes of output kept for ended jobs of one account; beyond it the oldest outputs are deleted.
+    kept_bytes: int = 256 * 1024 * 1024
+
+
+@brief_value_class
+class Queue:
+    """How many jobs wait, and how many bytes they were given together."""
+
+    jobs: int
+    bytes: int
+
+
+def refuse_alone(size: int, policy: JobPolicy) -> None:
+    """Raises TooLarge for a job that even an empty queue would refuse."""
+    limit = min(policy.queued_bytes_per_account, policy.queued_bytes)
+    if size > limit:
+        raise TooLarge(
+            what="what this job was given",
+            limit=limit,
+            size=size,
+            hint="Give it less: let it fetch its files from a volume, or run it without queueing.",
+        )
+
+
+def refuse_one_more(size: int, mine: Queue, all_: Queue, policy: JobPolicy) -> None:
+    """Raises QueueFull if the queue cannot take another of this size."""
+    bounds = (
+        ("account", mine, policy.queued_per_account, policy.queued_bytes_per_account),
+        ("platform", all_, policy.queued, policy.queued_bytes),
+    )
+    for owner, queue, most, most_bytes in bounds:
+        if queue.jobs >= most:
+            why = f"{most} jobs of this {owner} are waiting already"
+            raise QueueFull(why=why, reason="jobs", of=owner, limit=most, retry_after_s=RETRY_AFTER_S)
+        if queue.bytes + size > most_bytes:
+            why = (
+                f"jobs of this {owner} that wait hold {queue.bytes} bytes; "
+                f"with {size} more that is past {most_bytes}"
+            )
+            raise QueueFull(why=why, reason="bytes", of=owner, limit=most_bytes, retry_after_s=RETRY_AFTER_S)
+
 
 OUTPUT_DROPPED = {
     "code": "output_dropped",
@@ -41,33 +143,55 @@ OUTPUT_DROPPED = {
 }
 _AT_ONCE = 500
 
+
+@value_class
+class Job(Record):
+    is_owner: bool
+    state: State
+    language: str
+    # None after its end: code, files and environment are not kept longer than needed.
+    submission: Mapping[str, Any] | None
+    webhook_url: str | None
+    sandbox_id: str | None = None
+    # Process ids, chosen before the start so that the processes can be found again.
+    compile_process: str | None = None
+    run_process: str | None = None
+    sats: int = 0
+    # Why it could not be started or was lost, as the wire shows it.
+    problem: Mapping[str, Any] | None = None
+    # It is not tried again before this moment.
+    not_before: datetime | None = None
+    started_at: datetime | None = None
+    deadline: datetime | None = None
+    ended_at: datetime | None = None
+    # The size of what it was given, which counts while it waits.
+    size_bytes: int = 0
+
+    @property
+    def caller(self) -> Caller:
+        """Returns the caller that the job runs for."""
+        return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
+
+
 jobs = Table(
     "jobs",
     metadata,
     Column("id", Text, primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
+    *required(Text, "account", "created_by"),
     Column("is_owner", Boolean, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("language", Text, nullable=False),
+    *required(Text, "state", "reason", "language"),
     # None after its end: code, files and environment are not kept longer than needed.
     Column("submission", SealedJson("jobs.submission")),
-    Column("webhook_url", Text),
-    Column("sandbox_id", Text),
+    *nullable(Text, "webhook_url", "sandbox_id"),
     # Process ids, chosen before the start so that the processes can be found again.
-    Column("compile_process", Text),
-    Column("run_process", Text),
+    *nullable(Text, "compile_process", "run_process"),
     Column("sats", Integer, nullable=False),
     # Why it could not be started or was lost, as the wire shows it.
     Column("problem", JsonValue),
     Column("created_at", UtcDateTime, nullable=False),
     # It is not tried again before this moment.
-    Column("not_before", UtcDateTime),
-    Column("started_at", UtcDateTime),
-    Column("deadline", UtcDateTime),
-    Column("ended_at", UtcDateTime),
+    *nullable(UtcDateTime, "not_before", "started_at", "deadline", "ended_at"),
     # The outcome as JSON. It may be large, so it is read for one job at a time only.
     Column("result", LargeBinary),
     # The size of what it was given, which counts while it waits.
@@ -79,38 +203,6 @@ jobs = Table(
     Index(None, "state", "account", "size_bytes"),
     Index(None, "sandbox_id"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    id: str
-    version: int
-    account: str
-    created_by: str
-    is_owner: bool
-    state: State
-    reason: str
-    language: str
-    submission: Mapping[str, Any] | None
-    webhook_url: str | None
-    sandbox_id: str | None
-    compile_process: str | None
-    run_process: str | None
-    sats: int
-    problem: Mapping[str, Any] | None
-    created_at: datetime
-    not_before: datetime | None
-    started_at: datetime | None
-    deadline: datetime | None
-    ended_at: datetime | None
-    size_bytes: int = 0
-
-    @property
-    def caller(self) -> Caller:
-        """Returns the caller that the job runs for."""
-        return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
-
-
 # Limits count an account together with all keys cut below it: whoever cut them would have them all otherwise.
 _with_keys = jobs.outerjoin(delegated_keys, delegated_keys.c.account == jobs.c.account)
 _root = func.coalesce(delegated_keys.c.root, jobs.c.account)
@@ -139,7 +231,7 @@ def in_state(conn: Connection, state: State) -> list[Job]:
     return light.all(conn, query)
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Waiting:
     """The part of a queued job that the queue needs."""
 
@@ -184,15 +276,6 @@ def root_of(conn: Connection, account: str) -> str:
     return conn.execute(query).scalar_one_or_none() or account
 
 
-def prune(conn: Connection, before: datetime, limit: int = _AT_ONCE) -> int:
-    """Deletes some of the jobs that ended before that moment and returns how many."""
-    ended = jobs.c.state.in_([s.value for s in FINAL])
-    ids = select(jobs.c.id).where(ended, jobs.c.ended_at < before).limit(limit)
-    old = [row.id for row in conn.execute(ids)]
-    conn.execute(delete(jobs).where(jobs.c.id.in_(old)))
-    return len(old)
-
-
 def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
     """Deletes results of one account beyond the limit, oldest first, and returns how many."""
     size = func.length(jobs.c.result).label("size")
@@ -206,15 +289,3 @@ def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
         some = update(jobs).where(jobs.c.id.in_(old[at : at + _AT_ONCE]))
         conn.execute(some.values(result=None, problem=OUTPUT_DROPPED))
     return len(old)
-
-
-def page(
-    conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
-) -> Page[Job]:
-    """Returns jobs, newest first. `account` None means everyone's."""
-    query = light.select
-    if account is not None:
-        query = query.where(jobs.c.account == account)
-    if state is not None:
-        query = query.where(jobs.c.state == state.value)
-    return light.page(conn, query, cursor=cursor, limit=limit)

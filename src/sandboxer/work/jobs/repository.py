@@ -5,6 +5,7 @@ caller asked for.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -17,11 +18,9 @@ from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Repository
-from sandboxer.work.execute import outcome as outcomes
-from sandboxer.work.execute.outcome import Outcome
+from sandboxer.work.execute.run import Outcome, outcome_from_json, outcome_to_json
 from sandboxer.work.jobs import records
-from sandboxer.work.jobs.lifecycle import FINAL, Signal, next_state
-from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.records import FINAL, LIFECYCLE, Job, Signal
 
 ACTOR = "system:jobs"
 
@@ -38,8 +37,7 @@ class JobRepository(Repository[Job, Step]):
     def __init__(
         self, store: Store, clock: Clock, webhooks: Webhooks, *, kept_bytes: int = 256 * 1024 * 1024
     ) -> None:
-        lifecycle = steps.Lifecycle[Signal](next_state=next_state, ended=FINAL)
-        super().__init__(store, clock, records.rows, lifecycle)
+        super().__init__(store, clock, records.rows, LIFECYCLE)
         self._kept_bytes = kept_bytes
         # By account: bytes written since its old results were last checked.
         self._fresh: dict[str, int] = {}
@@ -51,7 +49,7 @@ class JobRepository(Repository[Job, Step]):
 
     async def outcome(self, job_id: str) -> Outcome | None:
         kept = await self.store.read(lambda conn: records.result_of(conn, job_id))
-        return None if kept is None else outcomes.from_json(kept)
+        return None if kept is None else outcome_from_json(kept)
 
     async def take(self, job: Job, step: Step) -> Job:
         """Takes one step from the record as it was seen. Raises IllegalTransition, and Conflict if someone
@@ -67,7 +65,7 @@ class JobRepository(Repository[Job, Step]):
         step = change.entries[-1].step if change.entries else None
         outcome = None if step is None else step.outcome
         if job.state in FINAL:
-            kept = None if outcome is None else json.dumps(outcomes.to_json(outcome)).encode()
+            kept = None if outcome is None else json.dumps(outcome_to_json(outcome)).encode()
             records.keep_outcome(conn, job.id, kept)
             if kept is not None:
                 self._make_room(conn, job.account, len(kept))
@@ -95,7 +93,8 @@ class JobRepository(Repository[Job, Step]):
 
     def _tell(self, conn: Connection, job: Job, outcome: Outcome | None, now: datetime) -> None:
         assert job.webhook_url is not None
-        try:
+        # The operator may no longer allow this address; the job ends all the same.
+        with suppress(SandboxerError):
             self._webhooks.enqueue(
                 conn,
                 account=job.account,
@@ -105,9 +104,6 @@ class JobRepository(Repository[Job, Step]):
                 id=job.id,
                 now=now,
             )
-        except SandboxerError:
-            # The operator no longer allows this address; the job still ended.
-            return
 
 
 def _summary(job: Job, outcome: Outcome | None) -> dict[str, object]:

@@ -25,17 +25,26 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.passing import CLEANER, Claim, Endings
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
-from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.exec import kill_quietly
 from sandboxer.work.execute.one_shot import Places, cost, will_pass
-from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.removal import CLEANER, Claim, Endings
-from sandboxer.work.execute.run import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.run import (
+    Attempt,
+    Began,
+    Ended,
+    Outcome,
+    ProcessIds,
+    Recorder,
+    happen,
+    new_process_ids,
+)
 from sandboxer.work.execute.submission import Submission, from_json, make_plan
-from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
-from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.records import FINAL, Job, Signal, State
 from sandboxer.work.jobs.repository import JobRepository, Step
 from sandboxer.work.languages import HostImages
 from sandboxer.work.lines import Lines, loss_of
@@ -68,7 +77,7 @@ class Live:
             await kill_quietly(self.process)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Runner:
     repository: JobRepository
     clock: Clock
@@ -78,7 +87,7 @@ class Runner:
     budget: Budget
 
     @property
-    def sandboxes(self) -> SandboxUseCases:
+    def sandboxes(self) -> SandboxDependencies:
         return self.places.sandboxes
 
     async def attend(self, job_id: str, live: Live) -> None:
@@ -126,7 +135,7 @@ class Runner:
         """Continues a job that a previous server had begun."""
         if job.sandbox_id is None or job.compile_process is None or job.run_process is None:
             raise Broken(why=f"job {job.id} runs nowhere")
-        sandbox = await self.sandboxes.recall(job.sandbox_id, CLEANER)
+        sandbox = await creation.recall(self.sandboxes, job.sandbox_id, CLEANER)
         if sandbox is None:
             # It was never ready, so nothing of the job has run.
             await self.repository.take(job, Step(signal=Signal.PUT_BACK, reason="never_started"))
@@ -209,7 +218,7 @@ class Runner:
         """Returns one word for why the sandbox of a job no longer exists."""
         assert job.sandbox_id is not None
         try:
-            sandbox = await self.sandboxes.get(job.sandbox_id, CLEANER)
+            sandbox = await self.sandboxes.visible(job.sandbox_id, CLEANER)
         except NotFound:
             return "sandbox_gone"
         return f"sandbox_{sandbox.state.value}"

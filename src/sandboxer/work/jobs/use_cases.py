@@ -7,23 +7,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
-from sandboxer.kernel.ids import new_id
-from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.kernel.tasks import Changes, TaskOwner
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
-from sandboxer.work.execute.outcome import Outcome
+from sandboxer.work.execute.run import Outcome
 from sandboxer.work.execute.submission import Plan, to_json
 from sandboxer.work.jobs import records
-from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
-from sandboxer.work.jobs.policy import JobPolicy, refuse_alone, refuse_one_more
-from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.records import FINAL, Job, JobPolicy, Signal, State, refuse_alone, refuse_one_more
 from sandboxer.work.jobs.repository import JobRepository, Step
 from sandboxer.work.jobs.runner import RETRY, Live, Runner
 
@@ -37,7 +33,7 @@ LATE = 16
 CANCEL_WAIT_S = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Seen:
     """A job and the output it has so far."""
 
@@ -47,16 +43,15 @@ class Seen:
 
 class Jobs:
     def __init__(
-        self, repository: JobRepository, runner: Runner, clock: Clock, policy: JobPolicy, tasks: TaskOwner
+        self, repository: JobRepository, runner: Runner, policy: JobPolicy, tasks: TaskOwner
     ) -> None:
         self._repository = repository
         self._runner = runner
-        self._clock = clock
         self._policy = policy
         self._tasks = tasks
         self._live: dict[str, Live] = {}
         self._called = asyncio.Event()
-        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._changes = Changes()
 
     async def submit(
         self, plan: Plan, caller: Caller, *, webhook_url: str | None = None, also: Also | None = None
@@ -64,11 +59,10 @@ class Jobs:
         """Queues a job. `also` is written in the transaction of the record. Raises QueueFull, and TooLarge
         for what would never fit.
         """
-        now = self._clock.now()
+        now = self._repository.clock.now()
         given = to_json(plan.submission)
         job = Job(
             id=new_id("job"),
-            version=0,
             account=caller.account,
             created_by=caller.public_key,
             is_owner=caller.is_owner,
@@ -77,16 +71,7 @@ class Jobs:
             language=plan.language.name,
             submission=given,
             webhook_url=webhook_url,
-            sandbox_id=None,
-            compile_process=None,
-            run_process=None,
-            sats=0,
-            problem=None,
             created_at=now,
-            not_before=None,
-            started_at=None,
-            deadline=None,
-            ended_at=None,
             size_bytes=len(json.dumps(given)),
         )
         refuse_alone(job.size_bytes, self._policy)
@@ -113,9 +98,10 @@ class Jobs:
         self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Job]:
         """Returns jobs, newest first. The owner sees everyone's."""
-        account = None if caller.is_owner else caller.account
+        light = records.light
+        query = light.matching(account=None if caller.is_owner else caller.account, state=state)
         return await self._repository.store.read(
-            lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
+            lambda conn: light.page(conn, query, cursor=cursor, limit=limit)
         )
 
     async def wait(self, job_id: str, caller: Caller, *, timeout_s: float) -> Seen:
@@ -135,7 +121,7 @@ class Jobs:
             step = Step(signal=Signal.CANCEL, reason="cancelled", actor=caller.public_key)
             try:
                 await self._repository.take(job, step)
-                self._tell_ended(job_id)
+                self._changes.tell(job_id)
             except (Conflict, IllegalTransition):
                 # It was started or ended at this moment.
                 return await self.cancel(job_id, caller)
@@ -170,7 +156,7 @@ class Jobs:
         """Starts what is due. Returns True if some jobs wait for a moment in time and not for the end of
         another job.
         """
-        now, is_any_late = self._clock.now(), False
+        now, is_any_late = self._repository.clock.now(), False
         mine = self._policy.running_per_account
         for found in await self._repository.store.read(
             lambda conn: records.waiting(conn, LOOK_AHEAD, per_account=mine + LATE)
@@ -201,7 +187,7 @@ class Jobs:
         finally:
             del self._live[job_id]
             self._called.set()
-        self._tell_ended(job_id)
+        self._changes.tell(job_id)
 
     async def _visible(self, job_id: str, caller: Caller) -> Job:
         job = await self._repository.glance(job_id)
@@ -211,23 +197,12 @@ class Jobs:
 
     async def _ended(self, job_id: str, timeout_s: float) -> None:
         """Returns when the job has ended, or after `timeout_s`."""
-        changed = asyncio.Event()
-        self._waiters.setdefault(job_id, set()).add(changed)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while (job := await self._repository.glance(job_id)) is not None and job.state not in FINAL:
-                    await changed.wait()
-                    changed.clear()
-        except TimeoutError:
-            return
-        finally:
-            self._waiters[job_id].discard(changed)
-            if not self._waiters[job_id]:
-                del self._waiters[job_id]
 
-    def _tell_ended(self, job_id: str) -> None:
-        for changed in self._waiters.get(job_id, ()):
-            changed.set()
+        async def is_over() -> bool:
+            job = await self._repository.glance(job_id)
+            return job is None or job.state in FINAL
+
+        await self._changes.until(job_id, is_over, timeout_s=timeout_s)
 
 
 def _running_with_roots(conn: Connection) -> list[tuple[Job, str]]:

@@ -13,7 +13,6 @@ import asyncio
 import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from typing import Any
 import yaml
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import brief_value_class, value_class
 
 BASE = "base"
 # Which image contains a language. Each builds in a minute or two; `languages` contains them all. Every name
@@ -57,7 +57,7 @@ _FILES = ("scripting.yaml", "compiled.yaml", "functional.yaml", "shells.yaml")
 PROGRAMS = ("hello", "stdin", "exit", "error", "loop")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Language:
     """How code of one language becomes a running process. Words in braces are filled in."""
 
@@ -81,7 +81,7 @@ class Language:
         return BASE if self.in_base else tier_of(self.name) or ALL
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Commands:
     """The command lines for one source file."""
 
@@ -171,58 +171,11 @@ def _fill(argv: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filled)
 
 
-# The input of the program `stdin`, and the exit code of the program `exit`.
-LINE = "ping"
-EXIT_CODE = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """How a program went: what its compiler said if it refused the program, otherwise what the
-    program did.
-    """
-
-    exit_code: int
-    stdout: str
-    stderr: str
-    timed_out: bool
-    refused: bool = False
-
-
-def stdin_of(program: str) -> str | None:
-    return f"{LINE}\n" if program == "stdin" else None
-
-
-def what_is_wrong(language: Language, program: str, ran: Ran) -> str | None:
-    """Returns None if the program did what it must."""
-    if program == "loop" and not ran.refused:
-        return None if ran.timed_out else _described("it ended by itself", ran)
-    if ran.timed_out:
-        return _described("it did not end in time", ran)
-    if program == "error":
-        if ran.exit_code == 0 or ran.refused != (language.compile is not None):
-            return _described("a broken program was let run", ran)
-        return None if ran.stdout or ran.stderr else "it does not say what is broken"
-    if ran.refused:
-        return _described("it does not compile", ran)
-    if program == "exit":
-        return None if ran.exit_code == EXIT_CODE else _described(f"it ended with {ran.exit_code}", ran)
-    wanted = f"hello from {language.name}" if program == "hello" else f"got: {LINE}"
-    lines = [line.strip() for line in ran.stdout.splitlines()]
-    if ran.exit_code != 0 or wanted not in lines:
-        return _described(f"it ended with {ran.exit_code} and did not print {wanted!r}", ran)
-    return None
-
-
-def _described(what: str, ran: Ran) -> str:
-    return f"{what}; stdout {ran.stdout[-200:]!r}, stderr {ran.stderr[-400:]!r}"
-
-
 # Wheels and our own wrappers install their programs here.
 PROGRAMS_FOLDER = "usr/local/bin"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ImageContent:
     """The content of an image, as far as languages are concerned."""
 
@@ -232,7 +185,7 @@ class ImageContent:
     has_file: Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Offered:
     language: Language
     images: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import TooLarge
-from sandboxer.sandboxes.charges.charging import is_frozen
-from sandboxer.sandboxes.use_cases.access import ActivityKind
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
+from sandboxer.work.services.lifecycle import SandboxStatus, sandbox_status
 from sandboxer.work.services.logs import ServiceLog
-from sandboxer.work.services.policy import SandboxStatus, sandbox_status
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.repository import ACTOR, ServiceRepository
 
@@ -56,10 +57,10 @@ def _context(service_id: str) -> str:
 SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ServiceDependencies:
     repository: ServiceRepository
-    sandboxes: SandboxUseCases
+    sandboxes: SandboxDependencies
     clock: Clock
     vault: Vault
     # Where logs are kept, a folder for each service.
@@ -89,24 +90,26 @@ class ServiceDependencies:
         return max(service.run, self.log(service.id).last_run) + 1
 
     def sandbox_status(self, service: Service) -> SandboxStatus:
-        sandbox = self.sandboxes.dependencies.repository.peek(service.sandbox_id)
+        sandbox = self.sandboxes.repository.peek(service.sandbox_id)
         if sandbox is None:
             return SandboxStatus.GONE
         return sandbox_status(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
 
     def has_visitors(self, service: Service) -> bool:
         """Tells whether somebody works in the service's sandbox or is connected to one of its ports."""
-        return self.sandboxes.dependencies.activity.pulse(service.sandbox_id).open_lines > 0
+        return self.sandboxes.activity.pulse(service.sandbox_id).open_lines > 0
 
     async def guest(self, service: Service) -> Guest:
         """Returns the guest without counting as activity: a service that only waits must be able to fall
         asleep.
         """
-        async with self.sandboxes.line(service.sandbox_id, SYSTEM, activity=ActivityKind.PROCESSES) as guest:
+        async with open_line(
+            self.sandboxes, service.sandbox_id, SYSTEM, activity=ActivityKind.PROCESSES
+        ) as guest:
             return guest
 
     async def environment(self, service: Service) -> Mapping[str, str]:
-        return self.sandboxes.environment(await self.sandboxes.get(service.sandbox_id, SYSTEM))
+        return self.sandboxes.environment(await self.sandboxes.visible(service.sandbox_id, SYSTEM))
 
     def last_words(self, service: Service, *, run: int | None = None) -> str:
         """Returns the last lines that the process printed, as part of a reason that a person can act on."""

@@ -14,31 +14,38 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import Guest, whole
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Conflict, InvalidRequest
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.values import brief_value_class, new_id
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases import creation, lifetime
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.store.repository import Also
 from sandboxer.work.files import check_path
 from sandboxer.work.lines import WORKSPACE
 from sandboxer.work.services import processes
 from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
-from sandboxer.work.services.lifecycle import Signal, State
-from sandboxer.work.services.policy import exit_in_words
+from sandboxer.work.services.lifecycle import (
+    NewFile,
+    NewService,
+    Signal,
+    Spec,
+    State,
+    exit_in_words,
+    next_port,
+)
 from sandboxer.work.services.processes import Pump
-from sandboxer.work.services.reconciler import ServiceReconciler
+from sandboxer.work.services.reconciler import ServiceReconciler, Supervisor
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.repository import Step
-from sandboxer.work.services.specs import NewFile, NewService, Spec, next_port
-from sandboxer.work.services.supervisor import Supervisor
 
 # Its sandboxes have no time limit: they live as long as their account has sats.
 PROFILE = "profile.service"
@@ -62,7 +69,9 @@ async def create(
         dependencies.repository.add(conn, placed, also=also, now=service.created_at)
 
     try:
-        sandbox = await dependencies.sandboxes.create(_sandbox(dependencies, wanted), caller, also=record)
+        sandbox = await creation.create(
+            dependencies.sandboxes, _sandbox(dependencies, wanted), caller, also=record
+        )
     except BaseException:
         if await dependencies.repository.recall(service.id):
             await dependencies.repository.move(
@@ -76,7 +85,7 @@ async def create(
         try:
             await write_files(dependencies, made.sandbox_id, wanted.files)
         except BaseException:
-            await dependencies.sandboxes.destroy(made.sandbox_id, SYSTEM, despite_lock=True)
+            await lifetime.destroy(dependencies.sandboxes, made.sandbox_id, SYSTEM, despite_lock=True)
             await dependencies.repository.move(
                 made.id, Step(signal=Signal.REMOVE, reason="its files could not be written")
             )
@@ -89,10 +98,10 @@ async def create(
 async def write_files(dependencies: ServiceDependencies, sandbox_id: str, files: Sequence[NewFile]) -> None:
     if not files:
         return
-    async with dependencies.sandboxes.line(sandbox_id, SYSTEM, activity=ActivityKind.FILES) as guest:
+    async with open_line(dependencies.sandboxes, sandbox_id, SYSTEM, activity=ActivityKind.FILES) as guest:
         for file in files:
             path = file.path if file.path.startswith("/") else f"{WORKSPACE}/{file.path}"
-            await guest.files.write(check_path(path, field="files"), _whole(file.content), mode=file.mode)
+            await guest.files.write(check_path(path, field="files"), whole(file.content), mode=file.mode)
 
 
 def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Caller) -> Service:
@@ -105,7 +114,6 @@ def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Ca
     suffix = "".join(secrets.choice(_SUFFIX) for _ in range(6))
     return Service(
         id=service_id,
-        version=0,
         account=caller.account,
         created_by=caller.public_key,
         name=wanted.name,
@@ -120,12 +128,6 @@ def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Ca
         vault=dependencies.vault.close(service_id, wanted.secrets),
         vault_names=tuple(sorted(wanted.secrets)),
         vault_at=now if wanted.secrets else None,
-        process_id=None,
-        port=None,
-        launched_at=None,
-        run=0,
-        crashes=(),
-        restart_at=None,
         created_at=now,
         deployed_at=now,
     )
@@ -142,7 +144,7 @@ def _sandbox(dependencies: ServiceDependencies, wanted: NewService) -> CreateReq
     service.
     """
     request = wanted.sandbox
-    profile = dependencies.sandboxes.dependencies.profiles.get(request.profile or PROFILE)
+    profile = dependencies.sandboxes.profiles.get(request.profile or PROFILE)
     most = format_duration(profile.ttl_max)
     return replace(
         request,
@@ -154,118 +156,94 @@ def _sandbox(dependencies: ServiceDependencies, wanted: NewService) -> CreateReq
     )
 
 
-async def _whole(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
 _GLANCE_S = 0.05
 # A process that was just replaced may take this long to go, besides its own drain and stop times.
 _DRAINS_WITHIN_S = 5.0
 
 
-async def replace_process(
-    dependencies: ServiceDependencies,
-    reconciler: ServiceReconciler,
-    service: Service,
-    spec: Spec,
-    *,
-    actor: str,
-) -> Service:
-    """Replaces the process of a running service; the caller holds its reconciler. Raises Conflict if the new
-    process never becomes healthy; the service then runs as before.
-    """
-    if spec.port is None and service.spec.port is None:
-        return await _beside(dependencies, reconciler, service, spec, actor=actor)
-    return await _in_place(dependencies, reconciler, service, spec, actor=actor)
+@brief_value_class
+class Redeployment:
+    """Replaces the process of a running service; the caller holds its reconciler."""
 
+    dependencies: ServiceDependencies
+    reconciler: ServiceReconciler
+    service: Service
+    spec: Spec
+    actor: str
 
-async def _beside(
-    dependencies: ServiceDependencies,
-    reconciler: ServiceReconciler,
-    service: Service,
-    spec: Spec,
-    *,
-    actor: str,
-) -> Service:
-    new = replace(
-        service,
-        spec=spec,
-        process_id=new_id(processes.PREFIX),
-        port=next_port(spec, service.port),
-        run=dependencies.next_run(service),
-        launched_at=dependencies.clock.now(),
-    )
-    await _until_free(await dependencies.guest(service), new, service.spec)
-    dependencies.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")
-    guest = await reconciler.start(new)
-    assert new.process_id is not None
-    pump = reconciler.pump(new.process_id, new.run, guest)
-    why = await _until_well(guest, new, pump)
-    if why is not None:
-        await processes.end(guest, new.process_id, patience_s=spec.stop_timeout_s)
-        raise _stays(dependencies, new, why, "the old process goes on")
-    changes = {
-        "spec": spec,
-        "process_id": new.process_id,
-        "port": new.port,
-        "run": new.run,
-        "launched_at": new.launched_at,
-        "crashes": (),
-        "deployed_at": dependencies.clock.now(),
-    }
-    taken = await dependencies.repository.amend(
-        service.id, "redeployed", actor=actor, decide=lambda _: changes
-    )
-    taken = await dependencies.repository.move(
-        taken.id, Step(signal=Signal.HEALTHY, reason="redeployed", actor=actor)
-    )
-    reconciler.take_over(taken, pump)
-    dependencies.note(taken, f"process {taken.run} took over")
-    if service.process_id is not None:
-        reconciler.retire(guest, service.process_id, service.spec)
-    return taken
+    async def replace_process(self) -> Service:
+        """Returns the service with its new process. Raises Conflict if that never becomes healthy; the
+        service then runs as before.
+        """
+        if self.spec.port is None and self.service.spec.port is None:
+            return await self._beside()
+        return await self._in_place()
 
-
-async def _in_place(
-    dependencies: ServiceDependencies,
-    reconciler: ServiceReconciler,
-    service: Service,
-    spec: Spec,
-    *,
-    actor: str,
-) -> Service:
-    await reconciler.end_process(service, service.spec.stop_timeout_s)
-    new = await _exchange(dependencies, reconciler, service, spec, actor=actor)
-    guest = await dependencies.guest(new)
-    pump = reconciler.present_pump
-    why = "it could not be started" if pump is None else await _until_well(guest, new, pump)
-    if why is None:
-        changes = {"deployed_at": dependencies.clock.now(), "crashes": ()}
-        await dependencies.repository.amend(new.id, "redeployed", actor=actor, decide=lambda _: changes)
-        return await dependencies.repository.move(
-            new.id, Step(signal=Signal.HEALTHY, reason="redeployed", actor=actor)
+    async def _beside(self) -> Service:
+        dependencies, reconciler, service = self.dependencies, self.reconciler, self.service
+        process_id = new_id(processes.PREFIX)
+        started: dict[str, Any] = {
+            "spec": self.spec,
+            "process_id": process_id,
+            "port": next_port(self.spec, service.port),
+            "run": dependencies.next_run(service),
+            "launched_at": dependencies.clock.now(),
+        }
+        new = replace(service, **started)
+        await _until_free(await dependencies.guest(service), new, service.spec)
+        dependencies.note(
+            new, f"redeploy: starting process {new.run} on port {new.port} beside the present one"
         )
-    failure = _stays(dependencies, new, why, "the old one was started again")
-    await reconciler.end_process(new, spec.stop_timeout_s)
-    await _exchange(
-        dependencies, reconciler, dependencies.repository.peek(new.id) or new, service.spec, actor=actor
-    )
-    raise failure
+        guest = await reconciler.start(new)
+        pump = reconciler.pump(process_id, new.run, guest)
+        why = await _until_well(guest, new, pump)
+        if why is not None:
+            await processes.end(guest, process_id, patience_s=self.spec.stop_timeout_s)
+            raise self._stays(new, why, "the old process goes on")
+        taken = await self._took_over(**started)
+        reconciler.take_over(taken, pump)
+        dependencies.note(taken, f"process {taken.run} took over")
+        if service.process_id is not None:
+            reconciler.retire(guest, service.process_id, service.spec)
+        return taken
 
+    async def _in_place(self) -> Service:
+        reconciler, service = self.reconciler, self.service
+        await reconciler.end_process(service, service.spec.stop_timeout_s)
+        new = await self._exchange(service, self.spec)
+        guest = await self.dependencies.guest(new)
+        pump = reconciler.present_pump
+        why = "it could not be started" if pump is None else await _until_well(guest, new, pump)
+        if why is None:
+            return await self._took_over()
+        failure = self._stays(new, why, "the old one was started again")
+        await reconciler.end_process(new, self.spec.stop_timeout_s)
+        await self._exchange(self.dependencies.repository.peek(new.id) or new, service.spec)
+        raise failure
 
-async def _exchange(
-    dependencies: ServiceDependencies,
-    reconciler: ServiceReconciler,
-    service: Service,
-    spec: Spec,
-    *,
-    actor: str,
-) -> Service:
-    changes = {"spec": spec, "port": spec.port}
-    changed = await dependencies.repository.amend(
-        service.id, "changed", actor=actor, decide=lambda _: changes
-    )
-    return await reconciler.launch(changed, "redeploy")
+    async def _exchange(self, service: Service, spec: Spec) -> Service:
+        changed = await self.dependencies.repository.amend(
+            service.id, "changed", actor=self.actor, spec=spec, port=spec.port
+        )
+        return await self.reconciler.launch(changed, "redeploy")
+
+    async def _took_over(self, **changes: Any) -> Service:
+        """Records that the new process is healthy."""
+        repository, now = self.dependencies.repository, self.dependencies.clock.now()
+        taken = await repository.amend(
+            self.service.id, "redeployed", actor=self.actor, crashes=(), deployed_at=now, **changes
+        )
+        step = Step(signal=Signal.HEALTHY, reason="redeployed", actor=self.actor)
+        return await repository.move(taken.id, step)
+
+    def _stays(self, new: Service, why: str, outcome: str) -> Conflict:
+        self.dependencies.note(new, f"redeploy failed: {why}; {outcome}")
+        return Conflict(
+            why=f"the new process never became healthy ({why}); {outcome}",
+            reason="not_healthy",
+            log=self.dependencies.last_words(new, run=new.run),
+            hint=f"Read what it printed (GET /v1/services/{new.name}/logs), correct it, and redeploy again.",
+        )
 
 
 async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
@@ -304,13 +282,3 @@ async def _until_well(guest: Guest, service: Service, pump: Pump) -> str | None:
         if asyncio.get_running_loop().time() >= deadline:
             return f"{verdict.why}, {limits.start_timeout_s:g} s after it was started"
         await asyncio.sleep(_GLANCE_S)
-
-
-def _stays(dependencies: ServiceDependencies, new: Service, why: str, outcome: str) -> Conflict:
-    dependencies.note(new, f"redeploy failed: {why}; {outcome}")
-    return Conflict(
-        why=f"the new process never got well ({why}); {outcome}",
-        reason="not_healthy",
-        log=dependencies.last_words(new, run=new.run),
-        hint="Read `log` (or the service's logs), mend what it runs, and redeploy again.",
-    )

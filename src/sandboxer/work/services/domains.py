@@ -5,6 +5,10 @@ The proof: the domain serves a token of ours, at a path of ours, over plain HTTP
 an address that it has checked, and follows no redirect. This works before the name points here, so it needs
 neither a change of DNS beforehand nor a DNS server that supports TXT records. Once the name points here, our
 own edge serves the holder's token, so that the proof can be checked again.
+
+`ServiceTargets` tell the reverse proxy which port of which sandbox a host name or a service's id stands for.
+They fit the protocol `Targets` of `access/ports/targets.py` by shape: the two packages do not import each
+other, so a function given at wiring makes the value that is returned.
 """
 
 from __future__ import annotations
@@ -16,38 +20,41 @@ import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from typing import Generic, Protocol, TypeVar
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.addresses import DialJudge, Lookups, TooManyLookups, Verdict
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError
 from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.work.services.dependencies import ServiceDependencies
+from sandboxer.work.services.lifecycle import PORTS, DomainPolicy, State
+from sandboxer.work.services.reconciler import Supervisor
 from sandboxer.work.services.records import Domain, Service
 from sandboxer.work.services.repository import ACTOR, ServiceRepository
-from sandboxer.work.services.specs import DomainPolicy
 
 WELL_KNOWN = "/.well-known/sandboxer-domain"
 _TIMEOUT_S = 10.0
 _MAX_ANSWER = 16 * 1024
-_LOOKUPS = 16
 # This finding means that the name belongs to somebody else now; any other failure may be a passing network
 # problem.
 ELSEWHERE = "elsewhere"
 
-# Returns what a domain answers at the well-known path. Raises Conflict with the reason if it does not answer.
-Ask = Callable[[str], Awaitable[bytes]]
-# Returns the addresses of a name. Raises OSError or UnicodeError if there are none.
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+# Returns what a domain answers at the well-known path, on behalf of an account. Raises Conflict with the
+# reason if it does not answer.
+Ask = Callable[[str, str], Awaitable[bytes]]
+# Returns the addresses of a name, on behalf of an account. Raises OSError or UnicodeError if there are none.
+Resolve = Callable[[str, str], Awaitable[Sequence[str]]]
 
 
 def system_resolver() -> Resolve:
-    lookups = Lookups("domains", threads=_LOOKUPS, each=_LOOKUPS)
+    lookups = Lookups("domains")
 
-    async def resolve(domain: str, port: int) -> Sequence[str]:
-        del port
-        found = await lookups.addresses(domain, owner="domains")
+    async def resolve(domain: str, owner: str) -> Sequence[str]:
+        found = await lookups.addresses(domain, owner=owner)
         return [address.partition("%")[0] for address in found]
 
     return resolve
@@ -60,10 +67,10 @@ def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callab
     here. `served_here` says which token this platform serves for it.
     """
 
-    async def ask(domain: str) -> bytes:
+    async def ask(domain: str, owner: str) -> bytes:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                address = await _address(domain, port, judge, resolve)
+                address = await _address(domain, owner, judge, resolve)
                 if address is not None:
                     return await _get(address, domain, port)
                 return _own_answer(domain, served_here(domain))
@@ -75,10 +82,10 @@ def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callab
     return ask
 
 
-async def _address(domain: str, port: int, judge: DialJudge, resolve: Resolve) -> str | None:
+async def _address(domain: str, owner: str, judge: DialJudge, resolve: Resolve) -> str | None:
     """Returns an address that may be dialled, or None if the domain leads to this host."""
     try:
-        found = await resolve(domain, port)
+        found = await resolve(domain, owner)
     except socket.gaierror as error:
         # A name server that does not answer does not mean that the name is gone.
         found_out = None if error.errno == socket.EAI_AGAIN else ELSEWHERE
@@ -175,7 +182,7 @@ class Domains:
         claim = self._find(service, name)
         if claim.verified_at is not None:
             return claim
-        answer = (await self._ask(claim.domain)).strip()
+        answer = (await self._ask(claim.domain, await self._repository.root_of(service.id))).strip()
         if not hmac.compare_digest(answer, claim.token.encode()):
             shown = answer[:60].decode("utf-8", "replace")
             raise Conflict(
@@ -271,15 +278,106 @@ class Rechecking:
         # A change that its owner made meanwhile takes precedence.
         if after == claim or claim not in self._repository.domains_of(claim.service_id):
             return
-        try:
+        with suppress(NotFound):
             await self._repository.put_domain(after, actor=ACTOR, kind=kind)
-        except NotFound:
-            return
 
     async def _is_served(self, claim: Domain) -> bool | None:
         """Tells whether the domain still serves the token; None if that cannot be known now."""
         try:
-            answer = await self.ask(claim.domain)
+            answer = await self.ask(claim.domain, await self._repository.root_of(claim.service_id))
         except SandboxerError as error:
             return False if error.facts.get("found") == ELSEWHERE else None
         return hmac.compare_digest(answer.strip(), claim.token.encode())
+
+
+# A request for a running service may wait this long: its process may have just ended without anybody having
+# noticed.
+_BLINK_S = 5.0
+_COMING = frozenset({State.CREATING, State.STARTING, State.RESTARTING, State.SLEEPING, State.STOPPED})
+
+
+# How long a request waits for the reconciler to notice that the sandbox runs again.
+_WAKING_S = 5.0
+
+
+class HasSandbox(Protocol):
+    @property
+    def sandbox_id(self) -> str: ...
+
+
+T = TypeVar("T", bound=HasSandbox)
+T_co = TypeVar("T_co", bound=HasSandbox, covariant=True)
+
+
+class MakeTarget(Protocol[T_co]):
+    """Makes the value that the proxy reads."""
+
+    def __call__(
+        self, *, sandbox_id: str, port: int, account: str, is_public: bool, wakes: bool, hold_s: float
+    ) -> T_co: ...
+
+
+class ServiceTargets(Generic[T]):
+    def __init__(
+        self, dependencies: ServiceDependencies, supervisor: Supervisor, make: MakeTarget[T], *, domain: str
+    ) -> None:
+        self._dependencies = dependencies
+        self._supervisor = supervisor
+        self._make = make
+        self._suffix = f".{domain.lower()}"
+
+    async def by_domain(self, host: str) -> T | None:
+        """Returns the target of a service's proven domain, or of `{slug}.{domain}`."""
+        name = host.lower().rstrip(".")
+        repository = self._dependencies.repository
+        service = repository.by_domain(name)
+        if service is None and name.endswith(self._suffix):
+            service = repository.by_slug(name.removesuffix(self._suffix))
+        return None if service is None else self._target(service)
+
+    async def by_service(self, service_id: str) -> T | None:
+        service = self._dependencies.repository.peek(service_id)
+        return None if service is None else self._target(service)
+
+    def present_port(self, sandbox_id: str, port: int) -> int:
+        service = self._dependencies.repository.by_sandbox(sandbox_id)
+        if service is None or service.spec.port is not None or port not in PORTS:
+            return port
+        return service.port or port
+
+    def proof_of(self, host: str) -> str | None:
+        return self._dependencies.repository.proof_of(host)
+
+    async def woken(self, target: T) -> None:
+        """Starts the process again after its sandbox was woken. The reconciler handles and
+        reports failures.
+        """
+        service = self._dependencies.repository.by_sandbox(target.sandbox_id)
+        if service is None:
+            return
+        self._supervisor.reconciler(service.id).stir()
+        # It may be removed meanwhile; the next request is answered accordingly.
+        with suppress(NotFound):
+            await self._dependencies.repository.until(service.id, _is_up, timeout_s=_WAKING_S)
+
+    def touched(self, sandbox_id: str) -> None:
+        self._dependencies.requests[sandbox_id] = self._dependencies.clock.now()
+
+    def _target(self, service: Service) -> T:
+        hold_s = 0.0
+        if service.is_wanted and service.state in _COMING:
+            hold_s = service.spec.health.start_timeout_s
+        elif service.state in (State.RUNNING, State.UNHEALTHY):
+            hold_s = min(_BLINK_S, service.spec.health.start_timeout_s)
+        return self._make(
+            sandbox_id=service.sandbox_id,
+            port=service.port or service.spec.port or PORTS[0],
+            account=service.account,
+            is_public=service.spec.is_public,
+            wakes=service.spec.wakes and service.is_wanted,
+            hold_s=hold_s,
+        )
+
+
+def _is_up(service: Service) -> bool:
+    return service.state not in (State.SLEEPING, State.STOPPED)

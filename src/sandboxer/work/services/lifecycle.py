@@ -1,15 +1,138 @@
-"""The lifecycle of a service as one table. Every change of state goes through `next_state`.
+"""A service: what its owner asked for, the table of its states, and the decisions about it. Pure.
 
 A service is one process in a sandbox of its own. The record's `is_wanted` says whether its owner wants it to
-run; the state says whether it does.
+run; the state says whether it does. Every change of state goes through `LIFECYCLE`. The decisions are plain
+functions that receive what was observed and the present time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.backends.guest import Exit
+from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes import lifecycle
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.store.steps import Lifecycle
+
+# The two values of $PORT: one for the present process, the other for its successor.
+PORTS = (8080, 8081)
+
+
+class Policy(StrEnum):
+    ALWAYS = "always"
+    ON_FAILURE = "on-failure"
+    NEVER = "never"
+
+
+@value_class
+class Health:
+    # None: it is healthy if it accepts a connection. Otherwise a GET of this path must be answered with 200
+    # to 399.
+    path: str | None = None
+    interval_s: float = 10.0
+    timeout_s: float = 5.0
+    # This many failures in a row make it unhealthy.
+    threshold: int = 3
+    # How long a new process may take to become healthy.
+    start_timeout_s: float = 60.0
+
+
+@value_class
+class Restart:
+    policy: Policy = Policy.ALWAYS
+    # Doubled with every crash within the window.
+    backoff_s: float = 1.0
+    backoff_max_s: float = 60.0
+    # More than this within the window is a crash loop.
+    max_crashes: int = 5
+    window_s: float = 300.0
+
+
+@value_class
+class Spec:
+    """The program of a service and how it is run. Exactly one of `bootstrap` (a script) and `command` (text
+    for a shell) is given.
+    """
+
+    bootstrap: str | None = None
+    command: str | None = None
+    cwd: str | None = None
+    user: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    # None: the program listens on $PORT, which changes with each redeploy.
+    port: int | None = None
+    health: Health = Health()
+    restart: Restart = Restart()
+    # Seconds without a request after which it sleeps; 0: never.
+    idle_s: float = 0.0
+    wakes: bool = True
+    is_public: bool = False
+    # How long the old process goes on after its successor took over, and how long it has to end.
+    drain_s: float = 2.0
+    stop_timeout_s: float = 10.0
+
+
+def runs_alike(one: Spec, other: Spec) -> bool:
+    """Tells whether both specs start the same process."""
+    return all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("bootstrap", "command", "cwd", "user", "env", "port")
+    )
+
+
+def next_port(spec: Spec, present: int | None) -> int:
+    if spec.port is not None:
+        return spec.port
+    return PORTS[1] if present == PORTS[0] else PORTS[0]
+
+
+def spec_from_json(kept: Mapping[str, Any]) -> Spec:
+    health, restart = dict(kept["health"]), dict(kept["restart"])
+    return Spec(
+        **{name: value for name, value in kept.items() if name not in ("health", "restart")},
+        health=Health(**health),
+        restart=Restart(**{**restart, "policy": Policy(restart["policy"])}),
+    )
+
+
+@value_class
+class NewFile:
+    # Below /workspace unless it is absolute.
+    path: str
+    content: bytes
+    mode: int | None = None
+
+
+@value_class
+class NewService:
+    name: str
+    spec: Spec
+    sandbox: CreateRequest
+    files: tuple[NewFile, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+@value_class
+class Redeploy:
+    """What a redeploy changes. A field that is None stays as it is."""
+
+    bootstrap: str | None = None
+    command: str | None = None
+    env: Mapping[str, str] | None = None
+    files: tuple[NewFile, ...] = ()
+
+
+@value_class
+class DomainPolicy:
+    """How often the proof of a domain is checked again, and how long it may be missing."""
+
+    every: timedelta = timedelta(hours=24)
+    grace: timedelta = timedelta(hours=72)
 
 
 class State(StrEnum):
@@ -79,26 +202,90 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 }
 
 
-def next_state(state: State, signal: Signal) -> State:
-    """Returns the state that follows. Raises IllegalTransition for a step that is not in the table."""
-    try:
-        return TRANSITIONS[state, signal]
-    except KeyError:
-        raise IllegalTransition(signal=signal.value, state=state.value) from None
+LIFECYCLE = Lifecycle(TRANSITIONS)
 
 
-def render_mermaid() -> str:
-    """Renders the table as a diagram for the documentation, in a stable order, with one arrow for each pair
-    of states.
+# Pauses grow to at least a second whatever the owner asked for: each restart costs writes that everybody
+# waits for.
+LEAST_WINDOW_S = 10.0
+LEAST_PAUSE_S, LEAST_PAUSE_GROWS_TO_S = 0.05, 1.0
+
+
+@value_class
+class AfterExit:
+    """What follows the end of a process."""
+
+    signal: Signal
+    # The ends of processes within the window, including this one.
+    crashes: tuple[datetime, ...]
+    restart_at: datetime | None = None
+
+
+def after_exit(
+    restart: Restart, crashes: Sequence[datetime], *, is_failure: bool, now: datetime
+) -> AfterExit:
+    """Decides whether and when to restart, or to give up. The pause doubles with every end within
+    the window.
     """
-    arrows: dict[tuple[State, State], list[str]] = {}
-    order, signals = list(State), list(Signal)
-    for (state, signal), target in sorted(
-        TRANSITIONS.items(),
-        key=lambda row: (order.index(row[0][0]), order.index(row[1]), signals.index(row[0][1])),
-    ):
-        arrows.setdefault((state, target), []).append(signal.value)
-    lines = ["stateDiagram-v2", f"    [*] --> {S.CREATING}: {E.REQUEST}"]
-    lines += [f"    {start} --> {end}: {', '.join(names)}" for (start, end), names in arrows.items()]
-    lines.append(f"    {S.REMOVED} --> [*]")
-    return "\n".join(lines) + "\n"
+    window = now - timedelta(seconds=max(restart.window_s, LEAST_WINDOW_S))
+    counted = (*(moment for moment in crashes if moment > window), now)
+    if restart.policy is Policy.NEVER or (restart.policy is Policy.ON_FAILURE and not is_failure):
+        return AfterExit(signal=Signal.BROKE if is_failure else Signal.ENDED, crashes=counted)
+    if len(counted) > restart.max_crashes:
+        return AfterExit(signal=Signal.CRASH_LOOP, crashes=counted)
+    doubled = 2 ** min(len(counted) - 1, 20)
+    pause = min(restart.backoff_s * doubled, restart.backoff_max_s)
+    least = min(LEAST_PAUSE_S * doubled, LEAST_PAUSE_GROWS_TO_S)
+    return AfterExit(
+        signal=Signal.EXITED, crashes=counted, restart_at=now + timedelta(seconds=max(least, pause))
+    )
+
+
+def exit_in_words(ended: Exit) -> str:
+    if ended.reason is not None:
+        return f"it was ended by the sandbox: {ended.reason.value}"
+    if ended.signal is not None:
+        return f"it was killed by signal {ended.signal}"
+    return f"it exited with {ended.code}"
+
+
+class SandboxStatus(StrEnum):
+    """The state of a service's sandbox, reduced to what matters to the service."""
+
+    UP = "up"
+    FROZEN = "frozen"
+    # Stopped by someone who may; stopped by accident (the host rebooted, its supervisor died); out of sats.
+    STOPPED = "stopped"
+    HALTED = "halted"
+    REAPED = "reaped"
+    # It does not exist yet; it will never run again.
+    COMING = "coming"
+    GONE = "gone"
+
+
+_STATES = {
+    lifecycle.State.REQUESTED: SandboxStatus.COMING,
+    lifecycle.State.PROVISIONING: SandboxStatus.COMING,
+    lifecycle.State.READY: SandboxStatus.UP,
+    lifecycle.State.ACTIVE: SandboxStatus.UP,
+    lifecycle.State.GRACE: SandboxStatus.UP,
+    lifecycle.State.FROZEN: SandboxStatus.FROZEN,
+    lifecycle.State.REAPED: SandboxStatus.REAPED,
+}
+_ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked"})
+
+
+def sandbox_status(state: lifecycle.State, reason: str, *, is_frozen: bool) -> SandboxStatus:
+    """Returns the status for a sandbox's state."""
+    if is_frozen:
+        return SandboxStatus.FROZEN
+    if state is lifecycle.State.STOPPED:
+        return SandboxStatus.STOPPED if reason in _ON_PURPOSE else SandboxStatus.HALTED
+    return _STATES.get(state, SandboxStatus.GONE)
+
+
+def sleeps_at(spec: Spec, *, since: datetime, last_request: datetime | None) -> datetime | None:
+    """Returns when the service may be put to sleep if no further request comes, or None if it never is."""
+    if spec.idle_s <= 0:
+        return None
+    return max(since, last_request or since) + timedelta(seconds=spec.idle_s)

@@ -11,13 +11,15 @@ import asyncio
 import json
 import re
 import shutil
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from sandboxer.backends.guest import Output, Stream
+from sandboxer.kernel.values import value_class
 
 # Of each of the two files.
 MAX_FILE_BYTES = 1024 * 1024
@@ -27,11 +29,13 @@ _STANDS_KEPT = 32
 # The beginning and the end of a line as `_written` writes it; printed text can never look like them.
 _HEAD = re.compile(rb'\{"n": ([0-9]+), "t": "[^"]*", "r": ([0-9]+), "s": "([a-z]+)"')
 _STAND = re.compile(rb'"p": "([^"]+)", "o": ([0-9]+)\}$')
-# Lines kept in memory for followers; whoever is further behind reads the files.
-_RECENT = 500
+# Lines kept in memory for followers, and what they may take there; whoever is further behind reads the files.
+_RECENT, _RECENT_BYTES = 500, 256 * 1024
+# What is read of the files at a time, so that others have their turn in between.
+_BATCH, _BATCH_BYTES = 100, 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Line:
     # Grows by one with each line of a service; followers go on from it.
     number: int
@@ -55,7 +59,8 @@ class ServiceLog:
         self._grown = asyncio.Event()
         self._next = 1
         self._is_removed = False
-        self._recent: deque[Line] = deque(maxlen=_RECENT)
+        self._recent: deque[Line] = deque()
+        self._recent_bytes = 0
         self._offsets: dict[tuple[str, str], int] = {}
         # The highest number of a process that was ever written.
         self.last_run = 0
@@ -94,7 +99,7 @@ class ServiceLog:
                 offset=offset,
             )
             self._next += 1
-            self._recent.append(line)
+            self._remember(line)
             self._stand(process_id, stream, offset)
             made.append(_written(line))
         with self._new.open("ab") as file:
@@ -105,6 +110,12 @@ class ServiceLog:
             self._new.replace(self._old)
         self._grown.set()
 
+    def _remember(self, line: Line) -> None:
+        self._recent.append(line)
+        self._recent_bytes += sys.getsizeof(line.text)
+        while len(self._recent) > _RECENT or self._recent_bytes > _RECENT_BYTES:
+            self._recent_bytes -= sys.getsizeof(self._recent.popleft().text)
+
     def _stand(self, process_id: str, stream: str, offset: int) -> None:
         # Moved to the end: the offsets written longest ago are dropped, since that process has ended.
         self._offsets.pop((process_id, stream), None)
@@ -114,10 +125,12 @@ class ServiceLog:
 
     def tail(self, count: int) -> list[Line]:
         """Returns the last `count` lines, oldest first."""
-        if count <= 0:
-            return []
-        parsed = (_parsed(part) for part in list(self._raw())[-count:])
-        return [line for line in parsed if line is not None]
+        lines: list[Line] = []
+        after = max(0, self.last - count)
+        while batch := self.batch(after):
+            lines += batch
+            after = batch[-1].number
+        return lines
 
     async def follow(self, after: int) -> AsyncIterator[Line]:
         """Yields every line with a greater number, first those that are kept and then new ones, until the log
@@ -126,18 +139,30 @@ class ServiceLog:
         while not self._is_removed:
             # Cleared before reading: a line that the read misses sets it again.
             self._grown.clear()
-            for line in self._after(after):
+            batch = self.batch(after)
+            for line in batch:
                 yield line
                 after = line.number
-            if self._next - 1 <= after and not self._is_removed:
-                await self._grown.wait()
+            if not batch:
+                after = max(after, self.last)
+                if not self._is_removed:
+                    await self._grown.wait()
 
-    def _after(self, number: int) -> Sequence[Line]:
-        """Returns the lines with a greater number, from memory if it reaches back far enough."""
-        if self._next - 1 <= number:
+    def batch(self, after: int) -> Sequence[Line]:
+        """Returns the next few lines with a greater number; empty if there are none."""
+        if self.last <= after:
             return ()
-        known = list(self._recent) if self._recent and self._recent[0].number <= number + 1 else self._lines()
-        return [line for line in known if line.number > number]
+        if self._recent and self._recent[0].number <= after + 1:
+            begin = after + 1 - self._recent[0].number
+            return tuple(islice(self._recent, begin, begin + _BATCH))
+        for file in (self._old, self._new):
+            try:
+                raw = file.read_bytes()
+            except FileNotFoundError:
+                continue
+            if lines := _few(raw, _beyond(raw, after)):
+                return lines
+        return ()
 
     @property
     def last(self) -> int:
@@ -147,12 +172,6 @@ class ServiceLog:
         self._is_removed = True
         self._grown.set()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _lines(self) -> Iterator[Line]:
-        for part in self._raw():
-            line = _parsed(part)
-            if line is not None:
-                yield line
 
     def _raw(self) -> Iterator[bytes]:
         for file in (self._old, self._new):
@@ -225,6 +244,35 @@ def _stands(lines: Iterable[bytes]) -> Iterator[tuple[re.Match[bytes], re.Match[
         head = _HEAD.match(raw)
         if head is not None and raw.endswith(b"}"):
             yield head, _STAND.search(raw)
+
+
+def _beyond(raw: bytes, number: int) -> int:
+    """Returns where in the file the first line with a greater number begins. Lines are in order."""
+    low, high = 0, len(raw)
+    while low < high:
+        begin = raw.rfind(b"\n", 0, (low + high) // 2) + 1
+        at, head = begin, _HEAD.match(raw, begin)
+        while head is None and at < high:
+            # A crash cut this one short; the next one tells where we are.
+            at = (raw.find(b"\n", at) + 1) or high
+            head = _HEAD.match(raw, at)
+        if head is None or at >= high or int(head[1]) > number:
+            high = begin
+        else:
+            low = (raw.find(b"\n", at) + 1) or len(raw)
+    return low
+
+
+def _few(raw: bytes, at: int) -> list[Line]:
+    lines: list[Line] = []
+    end = at + _BATCH_BYTES
+    while at < len(raw) and len(lines) < _BATCH and (at < end or not lines):
+        cut = (raw.find(b"\n", at) + 1) or len(raw)
+        line = _parsed(raw[at:cut])
+        if line is not None:
+            lines.append(line)
+        at = cut
+    return lines
 
 
 def _parsed(raw: bytes) -> Line | None:

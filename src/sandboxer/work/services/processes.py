@@ -8,19 +8,21 @@ import asyncio
 import logging
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from sandboxer.backends.guest import Connection, Exit, Guest, ProcessInfo, Stream
+from sandboxer.backends.guest import Connection, Exit, Guest, ProcessInfo, Stream, whole
 from sandboxer.kernel.errors import GuestRefused, PathNotFound, SandboxerError
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.use_cases.access import RESIDENT_TAG
 from sandboxer.work.lines import SHELLS, WORKSPACE, RateLimit, Wanted, launch
 from sandboxer.work.processes import end_process
 from sandboxer.work.services.dependencies import ServiceDependencies
+from sandboxer.work.services.lifecycle import Health
 from sandboxer.work.services.logs import LineCutter, ServiceLog
 from sandboxer.work.services.records import Service
-from sandboxer.work.services.specs import Health
 
 log = logging.getLogger(__name__)
 # Bytes a second. Each line costs as much as this many extra bytes.
@@ -66,7 +68,7 @@ async def _argv(guest: Guest, service: Service) -> tuple[str, ...]:
     if spec.bootstrap is None:
         return (shell, "-c", spec.command or "")
     path = f"{_FOLDER}/{service.name}-{service.run}"
-    await guest.files.write(path, _whole(spec.bootstrap.encode()), mode=0o755)
+    await guest.files.write(path, whole(spec.bootstrap.encode()), mode=0o755)
     # The first line of a script names its interpreter; a script without one is run by a shell.
     return (path,) if spec.bootstrap.startswith("#!") else (shell, path)
 
@@ -106,16 +108,10 @@ async def end_others(guest: Guest, process_id: str | None) -> None:
 
 
 async def _ask_to_end(guest: Guest, process_id: str) -> None:
-    try:
+    # It may end meanwhile; the caller will notice.
+    with suppress(SandboxerError):
         async with await guest.attach(process_id) as process:
             await process.signal(signal.SIGTERM)
-    except SandboxerError:
-        # It ended meanwhile; the caller will notice.
-        return
-
-
-async def _whole(data: bytes) -> AsyncIterator[bytes]:
-    yield data
 
 
 @dataclass(eq=False)
@@ -178,7 +174,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
 _MAX_HEAD = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Verdict:
     is_well: bool
     why: str

@@ -2,30 +2,44 @@
 time.
 
 A step is short and is taken under a lock, the same one that a request of its owner (stop, redeploy, …) takes.
-Observing and deciding is in `processes.py` and `policy.py`; this module only acts.
+Observing and deciding is in `processes.py` and `lifecycle.py`; this module only acts. The supervisor runs one
+reconciler for each service and tells it what happens to the service's sandbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from sandboxer.backends.guest import Guest
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, SandboxerError
-from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.kernel.values import new_id
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step as SandboxStep
+from sandboxer.sandboxes.use_cases import lifetime, pause
 from sandboxer.store.reconciler import wait_until
 from sandboxer.work.services import processes
 from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
-from sandboxer.work.services.lifecycle import ALIVE, KEPT, Signal, State
-from sandboxer.work.services.policy import SandboxStatus, after_exit, exit_in_words, sleeps_at
+from sandboxer.work.services.lifecycle import (
+    ALIVE,
+    KEPT,
+    Policy,
+    SandboxStatus,
+    Signal,
+    Spec,
+    State,
+    after_exit,
+    exit_in_words,
+    next_port,
+    sleeps_at,
+)
 from sandboxer.work.services.processes import Pump
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.repository import Step
-from sandboxer.work.services.specs import Policy, Spec, next_port
 
 log = logging.getLogger(__name__)
 _FAR = datetime.max.replace(tzinfo=UTC)
@@ -99,10 +113,7 @@ class ServiceReconciler:
         return self.service()
 
     def service(self) -> Service:
-        found = self._dependencies.repository.peek(self._id)
-        if found is None:
-            raise NotFound(what="service", id=self._id)
-        return found
+        return self._dependencies.repository.known(self._id)
 
     async def _step(self) -> datetime:
         """Takes one step and returns when to look again. Anything that happens earlier calls `stir`."""
@@ -123,7 +134,7 @@ class ServiceReconciler:
                 await self._move(Signal.STOP, _WHY_DOWN[sandbox_status], process_id=None)
             return _FAR
         if sandbox_status is SandboxStatus.HALTED and service.state in (*ALIVE, State.SLEEPING):
-            reason = self._dependencies.sandboxes.dependencies.repository.peek(service.sandbox_id)
+            reason = self._dependencies.sandboxes.repository.peek(service.sandbox_id)
             why = "its sandbox ended" if reason is None else f"its sandbox ended: {reason.reason}"
             await self.exited(service, why, is_failure=True)
             return self._now()
@@ -224,7 +235,7 @@ class ServiceReconciler:
         """Starts a new process, whose id is recorded first. Never raises for what the program does."""
         dependencies = self._dependencies
         if dependencies.sandbox_status(service) in (SandboxStatus.HALTED, SandboxStatus.STOPPED):
-            await dependencies.sandboxes.resume(service.sandbox_id, SYSTEM)
+            await pause.resume(dependencies.sandboxes, service.sandbox_id, SYSTEM)
         self._pump = None
         port = service.spec.port or service.port or next_port(service.spec, None)
         started = {
@@ -335,7 +346,7 @@ class ServiceReconciler:
             return moment
         if self._dependencies.has_visitors(service):
             return now + timedelta(seconds=min(service.spec.idle_s, 1.0))
-        await self._dependencies.sandboxes.freeze(service.sandbox_id, SYSTEM)
+        await pause.freeze(self._dependencies.sandboxes, service.sandbox_id, SYSTEM)
         idle = f"no request for {service.spec.idle_s:g} s"
         self._dependencies.note(service, f"sleeping: {idle}")
         await self._move(Signal.SLEEP, idle)
@@ -370,3 +381,53 @@ class ServiceReconciler:
 
     def _now(self) -> datetime:
         return self._dependencies.clock.now()
+
+
+HALF_MADE = "the platform was restarted while it was being made; remove it and create it again"
+
+
+class Supervisor:
+    def __init__(self, dependencies: ServiceDependencies, tasks: TaskOwner) -> None:
+        self._dependencies = dependencies
+        self._tasks = tasks
+        self._reconcilers: dict[str, ServiceReconciler] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        dependencies.sandboxes.repository.on_change(self._hear)
+
+    async def adopt(self) -> None:
+        """Gives up services that were half made when the server stopped, and starts reconcilers for the
+        others.
+        """
+        for service in self._dependencies.repository.living():
+            if service.state is State.CREATING:
+                await self._dependencies.repository.move(
+                    service.id, Step(signal=Signal.BROKE, reason=HALF_MADE)
+                )
+                try:
+                    await lifetime.destroy(
+                        self._dependencies.sandboxes, service.sandbox_id, SYSTEM, despite_lock=True
+                    )
+                except SandboxerError as error:
+                    log.warning("the sandbox of half-made %s is left: %s", service.id, error)
+            self.keep(service.id)
+
+    def keep(self, service_id: str) -> ServiceReconciler:
+        reconciler = ServiceReconciler(self._dependencies, service_id, self._tasks)
+        self._reconcilers[service_id] = reconciler
+        self._running[service_id] = self._tasks.start(reconciler.run(), name=f"reconciler of {service_id}")
+        return reconciler
+
+    def reconciler(self, service_id: str) -> ServiceReconciler:
+        return self._reconcilers[service_id]
+
+    def let_go(self, service_id: str) -> None:
+        self._reconcilers.pop(service_id, None)
+        task = self._running.pop(service_id, None)
+        if task is not None:
+            task.cancel()
+
+    def _hear(self, sandbox: Sandbox, steps: Sequence[SandboxStep]) -> None:
+        service = self._dependencies.repository.by_sandbox(sandbox.id)
+        reconciler = None if service is None else self._reconcilers.get(service.id)
+        if reconciler is not None:
+            reconciler.stir()

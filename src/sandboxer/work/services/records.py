@@ -5,7 +5,7 @@ Queries are plain functions of a connection: the caller owns the transaction. Th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import (
@@ -21,30 +21,22 @@ from sqlalchemy import (
     delete,
     insert,
     select,
-    text,
 )
 
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.rows import TUPLE, Cell, Page, Rows, enumerated
+from sandboxer.kernel.values import value_class
+from sandboxer.store.metadata import JsonValue, UtcDateTime, index_of, metadata, required
+from sandboxer.store.rows import TUPLE, Cell, Record, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
-from sandboxer.work.services import specs
-from sandboxer.work.services.lifecycle import FINAL, State
-from sandboxer.work.services.specs import Spec
+from sandboxer.work.services.lifecycle import FINAL, Spec, State, spec_from_json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int
-    account: str
-    created_by: str
+@value_class
+class Service(Record):
     # Unique in its account; `slug` is unique on the platform, and its name in host names.
     name: str
     slug: str
     sandbox_id: str
     state: State
-    reason: str
     state_since: datetime
     # Whether it should run, as its owner last said.
     is_wanted: bool
@@ -55,20 +47,19 @@ class Service:
     vault_at: datetime | None
     # The id of its process, chosen before the start, so that it can be found again and is never started
     # twice.
-    process_id: str | None
-    port: int | None
-    launched_at: datetime | None
+    process_id: str | None = None
+    port: int | None = None
+    launched_at: datetime | None = None
     # How many processes it has had.
-    run: int
+    run: int = 0
     # When its processes ended, as far as that still counts towards a crash loop.
-    crashes: tuple[datetime, ...]
-    restart_at: datetime | None
-    created_at: datetime
+    crashes: tuple[datetime, ...] = ()
+    restart_at: datetime | None = None
     # When the program it runs was last changed.
     deployed_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Domain:
     domain: str
     service_id: str
@@ -85,13 +76,10 @@ services = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    *required(Text, "account", "created_by", "name"),
     Column("slug", Text, nullable=False, unique=True),
     Column("sandbox_id", Text, nullable=False, unique=True),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
+    *required(Text, "state", "reason"),
     Column("state_since", UtcDateTime, nullable=False),
     Column("is_wanted", Boolean, nullable=False),
     Column("spec", SealedJson("services.spec"), nullable=False),
@@ -104,16 +92,8 @@ services = Table(
     Column("run", Integer, nullable=False),
     Column("crashes", JsonValue, nullable=False),
     Column("restart_at", UtcDateTime),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("deployed_at", UtcDateTime, nullable=False),
-    Index(
-        None,
-        "account",
-        "name",
-        unique=True,
-        sqlite_where=text("state <> 'removed'"),
-        postgresql_where=text("state <> 'removed'"),
-    ),
+    *required(UtcDateTime, "created_at", "deployed_at"),
+    index_of(None, "account", "name", where="state <> 'removed'", unique=True),
 )
 
 service_domains = Table(
@@ -126,13 +106,7 @@ service_domains = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("failing_since", UtcDateTime),
     # Any number of services may claim a domain; only one may have it.
-    Index(
-        "ix_service_domains_verified",
-        "domain",
-        unique=True,
-        sqlite_where=text("verified_at IS NOT NULL"),
-        postgresql_where=text("verified_at IS NOT NULL"),
-    ),
+    index_of("ix_service_domains_verified", "domain", where="verified_at IS NOT NULL", unique=True),
     Index(None, "service_id"),
 )
 
@@ -144,7 +118,7 @@ rows = Rows(
     over=FINAL,
     cells={
         "state": enumerated(State),
-        "spec": Cell(write=specs.to_json, read=specs.from_json),
+        "spec": Cell(write=asdict, read=spec_from_json),
         "vault_names": TUPLE,
         "crashes": Cell(
             write=lambda moments: [one.isoformat() for one in moments],
@@ -152,29 +126,6 @@ rows = Rows(
         ),
     },
 )
-
-
-def page(
-    conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
-) -> Page[Service]:
-    """Returns services, newest first, without those that were removed. `account` None means everyone's."""
-    query = rows.select.where(rows.is_left)
-    if account is not None:
-        query = query.where(services.c.account == account)
-    if state is not None:
-        query = query.where(services.c.state == state.value)
-    return rows.page(conn, query, cursor=cursor, limit=limit)
-
-
-def prune(conn: Connection, before: datetime, limit: int) -> int:
-    """Deletes some of those that were removed before that moment and returns how many."""
-    old = select(services.c.id).where(
-        services.c.state == State.REMOVED.value, services.c.state_since < before
-    )
-    ids = [row.id for row in conn.execute(old.limit(limit))]
-    conn.execute(delete(service_domains).where(service_domains.c.service_id.in_(ids)))
-    conn.execute(delete(services).where(services.c.id.in_(ids)))
-    return len(ids)
 
 
 def find_named(conn: Connection, account: str, name: str) -> str | None:
@@ -198,17 +149,7 @@ def domain_holder(conn: Connection, domain: str) -> str | None:
 
 def put_domain(conn: Connection, domain: Domain) -> None:
     drop_domain(conn, domain.service_id, domain.domain)
-    conn.execute(
-        insert(service_domains),
-        {
-            "domain": domain.domain,
-            "service_id": domain.service_id,
-            "token": domain.token,
-            "verified_at": domain.verified_at,
-            "created_at": domain.created_at,
-            "failing_since": domain.failing_since,
-        },
-    )
+    conn.execute(insert(service_domains), asdict(domain))
 
 
 def drop_domain(conn: Connection, service_id: str, domain: str | None = None) -> None:

@@ -5,23 +5,23 @@ The subject of its events is the service's sandbox: whoever may see the one may 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
+from sandboxer.accounts.delegation import accounts_above
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.tasks import Changes
 from sandboxer.observe import events
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import RememberedRepository
-from sandboxer.store.rows import Page
 from sandboxer.work.services import records
-from sandboxer.work.services.lifecycle import FINAL, Signal, State, next_state
+from sandboxer.work.services.lifecycle import FINAL, LIFECYCLE, Signal
 from sandboxer.work.services.records import Domain, Service
 
 ACTOR = "system:services"
@@ -38,16 +38,15 @@ class ServiceRepository(RememberedRepository[Service, Step]):
     noun = "service"
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        super().__init__(store, clock, records.rows, steps.Lifecycle(next_state=next_state))
+        super().__init__(store, clock, records.rows, LIFECYCLE)
         self._by_slug: dict[str, str] = {}
         self._by_sandbox: dict[str, str] = {}
-        self._by_name: dict[tuple[str, str], str] = {}
         # Claimed domains of each service, by name.
         self._domains: dict[str, dict[str, Domain]] = {}
         # Proven domains by name; every request looks here.
         self._proven: dict[str, str] = {}
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self.on_change(self._wake_waiting)
+        self._changes = Changes()
+        self.on_change(lambda service, steps: self._changes.tell(service.id))
 
     async def load(self) -> Sequence[Service]:
         living = await super().load()
@@ -62,18 +61,17 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         return self._memory.get(self._by_sandbox.get(sandbox_id, ""))
 
     def visible(self, service_id: str, caller: Caller) -> Service:
-        """Returns the service with this id or name. Raises NotFound, also for a service of somebody else."""
-        service = self._memory.get(service_id) or self._named(service_id, caller.account)
+        """Returns the service. Raises NotFound, also for a service of somebody else."""
+        service = self._memory.get(service_id)
         if service is None or not (caller.is_owner or service.account == caller.account):
             raise NotFound(what="service", id=service_id)
         return service
 
-    async def page(
-        self, *, account: str | None, state: State | None, cursor: str | None, limit: int
-    ) -> Page[Service]:
-        return await self.store.read(
-            lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
-        )
+    async def root_of(self, service_id: str) -> str:
+        """Returns the account at the root of the service's own."""
+        account = (await self._current(service_id)).account
+        above = await self.store.read(lambda conn: accounts_above(conn, (account,)))
+        return above.get(account, (account,))[0]
 
     async def recall(self, service_id: str) -> bool:
         """Tells whether the record of a service was written although its sandbox could not be made."""
@@ -84,23 +82,13 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         """Returns the service once the condition holds, or as it is when the time is over. Raises NotFound if
         it is removed.
         """
-        changed = asyncio.Event()
-        self._waiting.setdefault(service_id, set()).add(changed)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while (service := self._memory.get(service_id)) is not None and not is_so(service):
-                    changed.clear()
-                    await changed.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting[service_id].discard(changed)
-            if not self._waiting[service_id]:
-                del self._waiting[service_id]
-        found = self._memory.get(service_id)
-        if found is None:
-            raise NotFound(what="service", id=service_id)
-        return found
+
+        async def is_over() -> bool:
+            service = self._memory.get(service_id)
+            return service is None or is_so(service)
+
+        await self._changes.until(service_id, is_over, timeout_s=timeout_s)
+        return self.known(service_id)
 
     async def amend(
         self,
@@ -108,10 +96,11 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         kind: str,
         *,
         actor: str = ACTOR,
-        decide: Callable[[Service], Mapping[str, object]],
+        decide: Callable[[Service], Mapping[str, object]] | None = None,
+        **changes: object,
     ) -> Service:
         """Changes the record without changing its state; the event's kind is `service.<kind>`."""
-        step = Step(signal=None, kind=kind, reason="", actor=actor, decide=decide)
+        step = Step(signal=None, kind=kind, reason="", actor=actor, changes=changes, decide=decide)
         return await self.move(service_id, step)
 
     def _admit(self, conn: Connection, wanted: Service, now: datetime) -> Service:
@@ -132,33 +121,20 @@ class ServiceRepository(RememberedRepository[Service, Step]):
 
     async def _current(self, id: str) -> Service:
         """Of those that are not removed: who changes one knows it."""
-        found = self._memory.get(id)
-        if found is None:
-            raise self._missing(id)
-        return found
+        return self.known(id)
 
     def _remember(self, record: Service) -> None:
         super()._remember(record)
         if record.state not in FINAL:
             self._by_slug[record.slug] = record.id
             self._by_sandbox[record.sandbox_id] = record.id
-            self._by_name[record.account, record.name] = record.id
 
     def _forget(self, record: Service) -> None:
         super()._forget(record)
         self._by_slug.pop(record.slug, None)
         self._by_sandbox.pop(record.sandbox_id, None)
-        if self._by_name.get((record.account, record.name)) == record.id:
-            del self._by_name[record.account, record.name]
         for domain in list(self._domains.get(record.id, ())):
             self._drop_domain(record.id, domain)
-
-    def _wake_waiting(self, record: Service, steps: Sequence[Step]) -> None:
-        for changed in self._waiting.get(record.id, ()):
-            changed.set()
-
-    def _named(self, name: str, account: str) -> Service | None:
-        return self._memory.get(self._by_name.get((account, name), ""))
 
     # Domains.
 
@@ -179,9 +155,7 @@ class ServiceRepository(RememberedRepository[Service, Step]):
 
     async def put_domain(self, claim: Domain, *, actor: str, kind: str) -> Domain:
         """Writes a claim or a proof. Raises Conflict if another service has proven the domain."""
-        service, now = self._memory.get(claim.service_id), self.clock.now()
-        if service is None:
-            raise NotFound(what="service", id=claim.service_id)
+        service, now = self.known(claim.service_id), self.clock.now()
 
         def write(conn: Connection) -> None:
             current = records.rows.load(conn, claim.service_id)

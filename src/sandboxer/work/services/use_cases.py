@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from sandboxer.kernel.errors import Conflict, Forbidden, NotFound
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import lifetime, pause
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 from sandboxer.work.services import deployment
 from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
-from sandboxer.work.services.deployment import replace_process
-from sandboxer.work.services.domains import Domains
-from sandboxer.work.services.lifecycle import ALIVE, KEPT, Signal, State
-from sandboxer.work.services.logs import Line
-from sandboxer.work.services.policy import SandboxStatus
-from sandboxer.work.services.records import Service, drop_domain
+from sandboxer.work.services.deployment import Redeployment
+from sandboxer.work.services.domains import Domains, MakeTarget, ServiceTargets, T
+from sandboxer.work.services.lifecycle import (
+    ALIVE,
+    KEPT,
+    NewService,
+    Redeploy,
+    SandboxStatus,
+    Signal,
+    Spec,
+    State,
+    runs_alike,
+)
+from sandboxer.work.services.logs import ServiceLog
+from sandboxer.work.services.reconciler import Supervisor
+from sandboxer.work.services.records import Service, drop_domain, rows
 from sandboxer.work.services.repository import Step
-from sandboxer.work.services.specs import NewService, Redeploy, Spec, runs_alike
-from sandboxer.work.services.supervisor import Supervisor
-from sandboxer.work.services.targets import MakeTarget, ServiceTargets, T
 
 # A caller who waits is answered when the service reaches one of these states.
 _SETTLED = frozenset({State.RUNNING, State.UNHEALTHY, State.STOPPED, State.FAILED, State.CRASH_LOOPING})
 _MARGIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class ServiceUseCases:
     dependencies: ServiceDependencies
     supervisor: Supervisor
@@ -67,11 +76,10 @@ class ServiceUseCases:
     async def list(
         self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Service]:
-        """Returns services, newest first. The owner sees everyone's."""
+        """Returns services, newest first, without those that were removed. The owner sees everyone's."""
         account = None if caller.is_owner else caller.account
-        return await self.dependencies.repository.page(
-            account=account, state=state, cursor=cursor, limit=limit
-        )
+        query = rows.matching(account=account, state=state).where(rows.is_left)
+        return await self.dependencies.repository.page(query, cursor=cursor, limit=limit)
 
     def get(self, service_id: str, caller: Caller) -> Service:
         """Returns the service with this id or name. Raises NotFound."""
@@ -79,10 +87,10 @@ class ServiceUseCases:
 
     def glance(self, service: Service) -> Sandbox | None:
         """Returns the service's sandbox from memory, or None if it is gone."""
-        return self.dependencies.sandboxes.dependencies.repository.peek(service.sandbox_id)
+        return self.dependencies.sandboxes.repository.peek(service.sandbox_id)
 
     async def sandbox(self, service: Service) -> Sandbox:
-        return await self.dependencies.sandboxes.get(service.sandbox_id, SYSTEM)
+        return await self.dependencies.sandboxes.visible(service.sandbox_id, SYSTEM)
 
     async def change(self, service_id: str, caller: Caller, spec: Spec, *, wait: bool = True) -> Service:
         """Changes settings. A change of the program starts a new process, as a redeploy does."""
@@ -122,13 +130,13 @@ class ServiceUseCases:
         service = self.get(service_id, caller)
         if service.state not in (*ALIVE, State.SLEEPING):
             raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
-        await self.dependencies.sandboxes.freeze(service.sandbox_id, caller)
+        await pause.freeze(self.dependencies.sandboxes, service.sandbox_id, caller)
         return await self.supervisor.reconciler(service.id).settle()
 
     async def thaw(self, service_id: str, caller: Caller) -> Service:
         service = self.get(service_id, caller)
         if self.dependencies.sandbox_status(service) is SandboxStatus.FROZEN:
-            await self.dependencies.sandboxes.thaw(service.sandbox_id, caller)
+            await pause.thaw(self.dependencies.sandboxes, service.sandbox_id, caller)
         return await self.supervisor.reconciler(service.id).settle()
 
     async def stop(self, service_id: str, caller: Caller) -> Service:
@@ -142,7 +150,7 @@ class ServiceUseCases:
                 return service
             sandbox_status = self.dependencies.sandbox_status(service)
             if sandbox_status is SandboxStatus.FROZEN:
-                await self.dependencies.sandboxes.thaw(service.sandbox_id, SYSTEM)
+                await pause.thaw(self.dependencies.sandboxes, service.sandbox_id, SYSTEM)
             await reconciler.end_process(service, service.spec.stop_timeout_s)
             stopped = Step(
                 signal=Signal.STOP,
@@ -152,7 +160,7 @@ class ServiceUseCases:
             )
             service = await self.dependencies.repository.move(service.id, stopped)
             if sandbox_status in (SandboxStatus.UP, SandboxStatus.FROZEN):
-                await self.dependencies.sandboxes.stop(service.sandbox_id, caller)
+                await pause.stop(self.dependencies.sandboxes, service.sandbox_id, caller)
         return service
 
     async def start(self, service_id: str, caller: Caller, *, wait: bool = True) -> Service:
@@ -164,9 +172,8 @@ class ServiceUseCases:
         async with reconciler.alone() as service:
             if service.state not in KEPT:
                 await self._up(service, caller)
-                wanted = {"is_wanted": True, "crashes": ()}
                 service = await self.dependencies.repository.amend(
-                    service.id, "started", actor=actor_of(caller), decide=lambda _: wanted
+                    service.id, "started", actor=actor_of(caller), is_wanted=True, crashes=()
                 )
                 service = await reconciler.launch(service, "started by its owner")
         return await self._settled(service) if wait else service
@@ -176,7 +183,9 @@ class ServiceUseCases:
         allowed it.
         """
         service = self.get(service_id, caller)
-        await self.dependencies.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
+        await lifetime.destroy(
+            self.dependencies.sandboxes, service.sandbox_id, caller, despite_lock=despite_lock
+        )
         # Its secrets are deleted with it.
         bare = replace(service.spec, env={}, bootstrap=None)
         step = Step(
@@ -191,14 +200,9 @@ class ServiceUseCases:
         self.dependencies.forget(service)
         return removed
 
-    def tail(self, service_id: str, caller: Caller, count: int) -> Sequence[Line]:
-        return self.dependencies.log(self.get(service_id, caller).id).tail(count)
-
-    def last_line(self, service_id: str, caller: Caller) -> int:
-        return self.dependencies.log(self.get(service_id, caller).id).last
-
-    def follow(self, service_id: str, caller: Caller, *, after: int) -> AsyncIterator[Line]:
-        return self.dependencies.log(self.get(service_id, caller).id).follow(after)
+    def log(self, service_id: str, caller: Caller) -> ServiceLog:
+        """Returns the log of the service. Raises NotFound."""
+        return self.dependencies.log(self.get(service_id, caller).id)
 
     async def change_vault(
         self,
@@ -237,26 +241,26 @@ class ServiceUseCases:
                     service.id, Step(signal=Signal.WAKE, reason="woken for a redeploy")
                 )
             if service.state in (State.RUNNING, State.UNHEALTHY):
-                return await replace_process(
-                    self.dependencies, reconciler, service, spec, actor=actor_of(caller)
-                )
-            changes = {
-                "spec": spec,
-                "is_wanted": True,
-                "crashes": (),
-                "port": spec.port,
-                "deployed_at": self.dependencies.clock.now(),
-            }
+                new = Redeployment(self.dependencies, reconciler, service, spec, actor_of(caller))
+                return await new.replace_process()
+            now = self.dependencies.clock.now()
             await reconciler.end_process(service, spec.stop_timeout_s)
             service = await self.dependencies.repository.amend(
-                service.id, "redeployed", actor=actor_of(caller), decide=lambda _: changes
+                service.id,
+                "redeployed",
+                actor=actor_of(caller),
+                spec=spec,
+                is_wanted=True,
+                crashes=(),
+                port=spec.port,
+                deployed_at=now,
             )
             service = await reconciler.launch(service, "redeployed")
         return await self._settled(service) if wait else service
 
     async def _keep_spec(self, service: Service, spec: Spec, caller: Caller) -> Service:
         changed = await self.dependencies.repository.amend(
-            service.id, "changed", actor=actor_of(caller), decide=lambda _: {"spec": spec}
+            service.id, "changed", actor=actor_of(caller), spec=spec
         )
         self.supervisor.reconciler(service.id).stir()
         return changed
@@ -276,9 +280,9 @@ class ServiceUseCases:
                 hint="Use a key with the scope sandboxes:manage, or start the service by one first.",
             )
         if sandbox_status is SandboxStatus.FROZEN:
-            await self.dependencies.sandboxes.thaw(service.sandbox_id, caller)
+            await pause.thaw(self.dependencies.sandboxes, service.sandbox_id, caller)
         elif sandbox_status in (SandboxStatus.STOPPED, SandboxStatus.HALTED, SandboxStatus.REAPED):
-            await self.dependencies.sandboxes.resume(service.sandbox_id, caller)
+            await pause.resume(self.dependencies.sandboxes, service.sandbox_id, caller)
         elif sandbox_status is SandboxStatus.GONE:
             raise Conflict(
                 why="its sandbox is gone, and its disk with it",
@@ -291,9 +295,3 @@ class ServiceUseCases:
         return await self.dependencies.repository.until(
             service.id, lambda s: s.state in _SETTLED, timeout_s=limit
         )
-
-
-def check_spec(spec: Spec) -> Spec:
-    if (spec.bootstrap is None) == (spec.command is None):
-        raise InvalidRequest(field="bootstrap", why="give either bootstrap or command")
-    return spec

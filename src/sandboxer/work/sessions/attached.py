@@ -14,18 +14,20 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 
 from sandboxer.backends.guest import EndReason, Exit, Process, Stream
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
-from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.exec import kill_quietly
 from sandboxer.work.lines import RateLimit
-from sandboxer.work.sessions.cells import KEPT_BYTES, KEPT_CELLS, OUTPUT_LIMIT, Cell, Status
-from sandboxer.work.sessions.frames import (
+from sandboxer.work.sessions.cells import (
+    OUTPUT_LIMIT,
     Begun,
+    Cell,
     Done,
     Fault,
     Frame,
@@ -35,8 +37,10 @@ from sandboxer.work.sessions.frames import (
     Printed,
     Ready,
     Shown,
+    Status,
     read_frame,
 )
+from sandboxer.work.sessions.shelf import KeptCells
 
 log = logging.getLogger(__name__)
 # How long an interpreter may ignore an interrupt before all of its processes are killed.
@@ -58,16 +62,24 @@ class Attached:
     """
 
     def __init__(
-        self, process: Process, clock: Clock, *, is_shell: bool, working: Working, when_gone: WhenGone
+        self,
+        process: Process,
+        clock: Clock,
+        *,
+        kept: KeptCells,
+        is_shell: bool,
+        working: Working,
+        when_gone: WhenGone,
     ) -> None:
         self._process = process
         self._clock = clock
         self._is_shell = is_shell
         self._working = working
         self._when_gone = when_gone
-        self.cells: dict[int, Cell] = {}
+        self._kept = kept
         self.current: Cell | None = None
-        self.last = 0
+        # Numbers continue after a restart, and earlier output can still be read.
+        self.last = max(kept.cells, default=0)
         self.greeted = asyncio.Event()
         self.over = asyncio.Event()
         # Why it ended: a word, and a sentence.
@@ -77,6 +89,10 @@ class Attached:
         self._frozen_at: float | None = None
         self._frozen_s = 0.0
         self._words = b""
+
+    @property
+    def cells(self) -> Mapping[int, Cell]:
+        return self._kept.cells
 
     @property
     def is_busy(self) -> bool:
@@ -95,6 +111,7 @@ class Attached:
             self._note("broken", str(error))
         finally:
             feeding.cancel()
+            self._kept.hold(0)
             await asyncio.wait([feeding])
         await self._finish()
 
@@ -102,16 +119,18 @@ class Attached:
         await self._process.write_stdin(json.dumps(order).encode() + b"\n")
 
     def submit(self, code: str, timeout_s: float) -> Cell:
-        """Queues a cell, which runs after those before it have ended. Raises Conflict if too many wait."""
+        """Queues a cell, which runs after those before it have ended. Raises Conflict if too many wait,
+        OverBudget and NoCapacity if there is no room for its code.
+        """
         if len(self._waiting) >= QUEUE_LIMIT:
             raise Conflict(
                 why=f"{QUEUE_LIMIT} cells of this session are waiting already",
                 reason="queue_full",
                 hint="Wait for some of them, or interrupt the one that runs.",
             )
-        self.last += 1
-        cell = Cell(n=self.last, code=code, timeout_s=timeout_s, asked_at=self._clock.now())
-        self.cells[cell.n] = cell
+        cell = Cell(n=self.last + 1, code=code, timeout_s=timeout_s, asked_at=self._clock.now())
+        self._kept.add(cell)
+        self.last = cell.n
         self._waiting.append(cell)
         self._stir.set()
         return cell
@@ -160,6 +179,10 @@ class Attached:
                     await kill_quietly(self._process)
                 elif frame is not None:
                     self._take(frame)
+            if not self._kept.hold(len(lines.held)):
+                lines.skip()
+                if self.current is not None:
+                    self.current.truncated = True
             await rate_limit.spend(len(item.data))
 
     def _take(self, frame: Frame) -> None:
@@ -188,9 +211,8 @@ class Attached:
         if self.current is not None and not self.current.over.is_set():
             # Cells run one after the other, so the end of the previous one was lost, or is withheld to make
             # cells pile up here.
-            self.current.fault = Fault("lost", "another cell began before this one was said to end", "")
-            self.current.end(Status.ERROR, at=self._clock.now())
-            self._prune()
+            self.current.blame(Fault("lost", "another cell began before this one was said to end", ""))
+            self._end(self.current, Status.ERROR, self._clock.now())
         limit = frame.note.get("timeout_s")
         cell = Cell(
             n=frame.n,
@@ -200,7 +222,8 @@ class Attached:
             began_at=self._clock.now(),
             status=Status.RUNNING,
         )
-        self.cells[cell.n] = self.current = cell
+        self._kept.add_found(cell)
+        self.current = cell
         self.last = max(self.last, cell.n)
         self._stir.set()
 
@@ -208,17 +231,17 @@ class Attached:
         cell = self.cells.get(frame.n)
         if cell is None or cell.over.is_set():
             return
-        cell.fault = frame.fault
+        if frame.fault is not None:
+            cell.blame(frame.fault)
         cell.truncated = cell.truncated or any(frame.lost)
         failed = frame.fault is not None or frame.status != 0
         if self._is_shell:
             # Some shells report a signal as 256 or 384 plus its number.
             cell.exit_code = frame.status if frame.status < 256 else 128 + (frame.status & 0x7F)
             if frame.status and frame.fault is None:
-                cell.fault = Fault("exit", f"exit status {cell.exit_code}", "")
+                cell.blame(Fault("exit", f"exit status {cell.exit_code}", ""))
         status = (cell.stopping or Status.ERROR) if failed else Status.OK
-        cell.end(status, at=self._clock.now())
-        self._prune()
+        self._end(cell, status, self._clock.now())
         self._stir.set()
 
     # -- feeding
@@ -292,16 +315,12 @@ class Attached:
         fault = Fault("session_died", self.why, "")
         for cell in (self.current, *self._waiting):
             if cell is not None and not cell.over.is_set():
-                cell.fault = fault
-                cell.end(Status.DIED if cell is self.current else Status.CANCELLED, at=at)
+                cell.blame(fault)
+                self._end(cell, Status.DIED if cell is self.current else Status.CANCELLED, at)
         self.current = None
         self._waiting.clear()
         self.over.set()
 
-    def _prune(self) -> None:
-        ended = [cell for cell in self.cells.values() if cell.over.is_set()]
-        size = sum(cell.size + len(cell.code) for cell in ended)
-        while ended and (len(ended) > KEPT_CELLS or size > KEPT_BYTES) and len(ended) > 1:
-            oldest = ended.pop(0)
-            size -= oldest.size + len(oldest.code)
-            del self.cells[oldest.n]
+    def _end(self, cell: Cell, status: Status, at: datetime) -> None:
+        cell.end(status, at=at)
+        self._kept.has_ended(cell)

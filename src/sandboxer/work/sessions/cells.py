@@ -1,29 +1,36 @@
 """A cell is one piece of code of a session: what was asked, everything it printed within limits, and how it
 ended.
 
-Cells are kept in memory. After a restart of the server they are rebuilt from what the sandbox kept of the
-session's output. Each reader has its own position.
+Cells are kept in memory (`shelf.py`). After a restart of the server they are rebuilt from what the sandbox
+kept of the session's output. Each reader has its own position.
+
+Frames are what a keeper says, parsed into values. Every line is untrusted: one that does not have the right
+form is an error with a reason, and one that is too long never gets here (`Lines`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from sandboxer.work.sessions.frames import Fault
+from sandboxer.kernel.errors import GuestMisbehaved
+from sandboxer.kernel.values import brief_value_class
 
 # Bytes kept of each stream of one cell.
 OUTPUT_LIMIT = 1 << 20
 RESULTS_LIMIT = 64
 # Bytes kept of all results of one cell: one large picture, or many small ones.
 RESULTS_BYTES = 8 << 20
-# How many cells of one session are kept, and how many bytes together; the last cell is always kept whole.
-KEPT_CELLS = 200
-KEPT_BYTES = 8 << 20
+# What a cell takes in memory beside its texts, and each piece of its output.
+CELL_COSTS = 2048
+PIECE_COSTS = 96
 
 
 class Status(StrEnum):
@@ -40,14 +47,14 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Text:
     # 1: stdout, 2: stderr.
     stream: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Result:
     mimes: Mapping[str, str]
 
@@ -72,11 +79,17 @@ class Cell:
     # Why the platform asked it to stop, if it did.
     stopping: Status | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    size: int = 0
+    # Asked before it grows by so many bytes; if there is no room, it keeps no more.
+    room: Callable[[int], bool] = field(default=lambda _: True, repr=False)
+    # What it takes in memory, with its code.
+    size: int = field(init=False)
     _kept: dict[int, int] = field(default_factory=lambda: {1: 0, 2: 0})
     _results: int = 0
     _shown: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.size = CELL_COSTS + sys.getsizeof(self.code)
 
     def print(self, stream: int, data: bytes) -> None:
         # Every piece costs its bytes and a fixed amount, so that a program that prints byte by byte is
@@ -85,23 +98,31 @@ class Cell:
         self._kept[stream] += len(fits) + 32
         if len(fits) < len(data):
             self.truncated = True
-        if not fits:
-            return
-        self.parts.append(Text(stream, fits))
-        self.size += len(fits) + 64
-        self._tell()
+        if fits and self._grow(len(fits) + PIECE_COSTS):
+            self.parts.append(Text(stream, fits))
+            self._tell()
 
     def show(self, mimes: Mapping[str, str]) -> None:
         # The size in memory, where one rare character makes every letter of a text four bytes wide.
-        size = sum(sys.getsizeof(text) for text in mimes.values())
+        size = sum(sys.getsizeof(text) for one in mimes.items() for text in one)
         if self._results >= RESULTS_LIMIT or self._shown + size > RESULTS_BYTES:
             self.truncated = True
+            return
+        if not self._grow(size + PIECE_COSTS):
             return
         self._results += 1
         self._shown += size
         self.parts.append(Result(mimes))
-        self.size += size
         self._tell()
+
+    def blame(self, fault: Fault) -> None:
+        """Notes what went wrong in it."""
+        fits = self._grow(sum(sys.getsizeof(text) for text in (fault.name, fault.message, fault.traceback)))
+        self.fault = fault if fits else Fault(fault.name, "", "")
+
+    def forget_code(self) -> None:
+        self.size -= sys.getsizeof(self.code)
+        self.code, self.truncated = "", True
 
     def end(self, status: Status, *, at: datetime) -> None:
         self.status = status
@@ -129,6 +150,180 @@ class Cell:
                 return
             await news.wait()
 
+    def _grow(self, amount: int) -> bool:
+        if not self.room(amount):
+            self.truncated = True
+            return False
+        self.size += amount
+        return True
+
     def _tell(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+
+# Enough for a picture of 4 MiB in base 64 inside JSON.
+MOST_LINE = 6 << 20
+MOST_MIMES = 16
+MOST_TEXT = 256 * 1024
+# As the drivers cut them.
+MOST_MESSAGE, MOST_TRACEBACK = 20_000, 200_000
+
+
+@brief_value_class
+class Ready:
+    """The interpreter accepts cells."""
+
+
+@brief_value_class
+class Begun:
+    n: int
+    code: str
+    note: Mapping[str, Any]
+
+
+@brief_value_class
+class Printed:
+    n: int
+    # 1: stdout, 2: stderr.
+    stream: int
+    data: bytes
+
+
+@brief_value_class
+class Shown:
+    n: int
+    mimes: Mapping[str, str]
+
+
+@brief_value_class
+class Fault:
+    name: str
+    message: str
+    traceback: str
+
+
+@brief_value_class
+class Done:
+    n: int
+    status: int
+    fault: Fault | None
+    # How many bytes of stdout and stderr were dropped beyond the limit.
+    lost: tuple[int, int]
+
+
+@brief_value_class
+class Gone:
+    """The interpreter has ended, with its exit code or minus the signal; `why` is what it said before it was
+    ready.
+    """
+
+    code: int
+    why: str
+
+
+@brief_value_class
+class Hello:
+    last: int
+    running: int | None
+    is_ready: bool
+
+
+Frame = Ready | Begun | Printed | Shown | Done | Gone | Hello
+
+
+@dataclass(slots=True)
+class Lines:
+    """Cuts a stream into lines of limited length; after a gap it continues at the next line."""
+
+    held: bytearray = field(default_factory=bytearray)
+    in_step: bool = True
+
+    def skip(self) -> None:
+        """Lets go of the line that is not complete, and continues at the next."""
+        self.held = bytearray()
+        self.in_step = False
+
+    def feed(self, data: bytes, dropped: int) -> list[bytes]:
+        if dropped:
+            self.skip()
+        if not self.in_step and b"\n" not in data:
+            return []
+        self.held += data
+        whole: list[bytes] = []
+        # Data is copied only when a line is complete: a sender of single bytes must not cause megabytes to be
+        # moved each time.
+        if b"\n" in data:
+            *whole, rest = bytes(self.held).split(b"\n")
+            self.held = bytearray(rest)
+            if not self.in_step:
+                self.in_step = True
+                whole = whole[1:]
+        if len(self.held) > MOST_LINE:
+            raise GuestMisbehaved(why="a session's line has no end")
+        return whole
+
+
+def read_frame(line: bytes) -> Frame | None:
+    """Parses one line. Returns None for a kind that only a newer keeper knows. Raises GuestMisbehaved."""
+    try:
+        raw = json.loads(line)
+        return _frame(raw["t"], raw)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise GuestMisbehaved(why="a session's line is not in its form") from None
+
+
+def _frame(kind: object, raw: Mapping[str, Any]) -> Frame | None:
+    match kind:
+        case "out":
+            stream = _number(raw["s"], most=2)
+            return Printed(_number(raw["n"]), max(1, stream), base64.b64decode(raw["d"], validate=True))
+        case "result":
+            return Shown(_number(raw["n"]), _mimes(raw["m"]))
+        case "done":
+            out, err = raw["lost"]
+            fault = None if raw["fault"] is None else _fault(raw["fault"])
+            return Done(_number(raw["n"]), int(raw["status"]) & 0xFFFF, fault, (_number(out), _number(err)))
+        case "begin":
+            note = raw.get("m") if isinstance(raw.get("m"), dict) else {}
+            return Begun(_number(raw["n"]), _text(raw["code"]), note or {})
+        case "ready":
+            return Ready()
+        case "died":
+            return Gone(int(raw["code"]), _text(raw.get("why", ""))[-2000:])
+        case "failed":
+            return Gone(127, _text(raw["why"])[-2000:])
+        case "hello":
+            running = raw["running"]
+            return Hello(
+                _number(raw["n"]), None if running is None else _number(running), raw["ready"] is True
+            )
+    return None
+
+
+def _mimes(raw: Mapping[str, Any]) -> Mapping[str, str]:
+    if len(raw) > MOST_MIMES:
+        raise ValueError("too many forms of one result")
+    return {_text(name)[:100]: _whole(str(value)) for name, value in raw.items()}
+
+
+def _fault(raw: Mapping[str, Any]) -> Fault:
+    name, message = _text(raw.get("name", "Error")), _text(raw.get("message", ""))
+    return Fault(name[:200], message[:MOST_MESSAGE], _text(raw.get("traceback", ""))[-MOST_TRACEBACK:])
+
+
+def _number(value: object, *, most: int = 2**53) -> int:
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError("not a number that can be")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return _whole(value[:MOST_TEXT])
+
+
+def _whole(text: str) -> str:
+    """Replaces halves of characters, which JSON can name and no answer can contain."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -8,17 +8,19 @@ interrupt ends the line and not the shell; each cell is one `eval` and one repor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
 from sandboxer.backends.guest import Command, Guest, Process
-from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound, PathNotFound
+from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound, PathNotFound, StdinNotTaken
+from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.use_cases.access import RESIDENT_TAG
-from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.exec import kill_quietly
 from sandboxer.work.languages import Language, find_language, languages
 from sandboxer.work.lines import WORKSPACE, Wanted, merged_env
 from sandboxer.work.sessions.attached import Attached
@@ -31,7 +33,7 @@ BOOT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Interpreter:
     """How to start an interpreter. The keeper fills in words in braces."""
 
@@ -170,7 +172,9 @@ async def start_keeper(guest: Guest, session: Session, sandbox_env: Mapping[str,
 
 
 async def give_order(process: Process, interpreter: Interpreter) -> None:
-    await process.write_stdin(json.dumps(interpreter.order()).encode() + b"\n")
+    # One that has ended already says why when its greeting is waited for.
+    with contextlib.suppress(StdinNotTaken):
+        await process.write_stdin(json.dumps(interpreter.order()).encode() + b"\n")
 
 
 async def await_greeting(attached: Attached, session: Session, image: str) -> None:

@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
-from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step as SandboxStep
 from sandboxer.store.reconciler import FAR, Reconciler
-from sandboxer.work.sessions import lifecycle as lifetime
-from sandboxer.work.sessions.lifecycle import Signal, State
-from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.records import Session, Signal, State, end_due, look_at
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class SessionReconciler(Reconciler):
         self._bereft: set[str] = set()
         self._written_at = repository.clock.now()
         repository.on_change(lambda session, steps: self.wake())
-        repository.sandboxes.dependencies.repository.on_change(self._follow)
+        repository.sandboxes.repository.on_change(self._follow)
 
     def _follow(self, sandbox: Sandbox, steps: Sequence[SandboxStep]) -> None:
         for session in self._repository.of_sandbox(sandbox.id):
@@ -60,7 +59,7 @@ class SessionReconciler(Reconciler):
             self._written_at = now
             await self._repository.write_down()
         moments = [
-            self._look_at(session.id, lifetime.look_at(session.span))
+            self._look_at(session.id, look_at(session))
             for session in self._repository.living()
             if session.id not in self._due
         ]
@@ -71,9 +70,7 @@ class SessionReconciler(Reconciler):
     def _end_if_due(self, session: Session, now: datetime) -> None:
         repository, attached = self._repository, self._repository.attached(session.id)
         is_busy = attached is not None and attached.is_busy
-        due = lifetime.end_due(
-            session.span, is_busy=is_busy, is_frozen=repository.is_frozen(session), now=now
-        )
+        due = end_due(session, is_busy=is_busy, is_frozen=repository.is_frozen(session), now=now)
         if due is None or session.id in self._due or self._is_paused(session.id):
             return
         # Not awaited: a slow sandbox, or a start in progress, must not keep other sessions alive.
@@ -82,10 +79,8 @@ class SessionReconciler(Reconciler):
 
     async def _end(self, session_id: str, reason: str) -> None:
         async def act() -> None:
-            try:
+            with suppress(NotFound):
                 await self._repository.end(session_id, actor=ACTOR, reason=reason)
-            except NotFound:
-                return
 
         try:
             await self._attend(session_id, act)
@@ -100,7 +95,7 @@ class SessionReconciler(Reconciler):
         session = self._repository.peek(session_id)
         if session is None or session_id in self._repository.ending:
             return
-        sandbox = self._repository.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        sandbox = self._repository.sandboxes.repository.peek(session.sandbox_id)
         if sandbox is not None and sandbox.state in LIVE:
             return
         if sandbox is None or sandbox.state not in _KEPT:

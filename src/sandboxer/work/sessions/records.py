@@ -1,65 +1,103 @@
-"""Sessions as rows: the value, its table, and the few queries on it."""
+"""A session: the table of its states, its times, and its rows. What its sandbox does (freeze above all) is
+the sandbox's own state.
+
+starting ──ready──> ready ──interpreter gone──> died ──restart──> starting
+    └──────────────────┴──────── over ───────────┴──> ended
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Connection,
-    Float,
-    Index,
-    Integer,
-    Table,
-    Text,
-    delete,
-    select,
-    update,
-)
+from sqlalchemy import Boolean, Column, Connection, Float, Index, Integer, Table, Text, update
 
-from sandboxer.store.metadata import UtcDateTime, metadata
-from sandboxer.store.rows import Page, Rows, enumerated, seconds
+from sandboxer.kernel.values import value_class
+from sandboxer.store.metadata import UtcDateTime, metadata, required
+from sandboxer.store.rows import Record, Rows, enumerated, seconds
 from sandboxer.store.sealed import SealedJson
-from sandboxer.work.sessions.lifecycle import Span, State
+from sandboxer.store.steps import Lifecycle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int = 0
-    # The account of its sandbox.
-    account: str
-    created_by: str
+class State(StrEnum):
+    # The interpreter, and perhaps its sandbox, is being started.
+    STARTING = "starting"
+    READY = "ready"
+    # Its interpreter is gone with all its state; the session can be restarted.
+    DIED = "died"
+    ENDED = "ended"
+
+
+class Signal(StrEnum):
+    ANSWERED = "answered"
+    GONE = "gone"
+    RESTART = "restart"
+    END = "end"
+
+
+S, E = State, Signal
+TRANSITIONS: Mapping[tuple[State, Signal], State] = {
+    (S.STARTING, E.ANSWERED): S.READY,
+    **{(s, E.GONE): S.DIED for s in (S.STARTING, S.READY)},
+    **{(s, E.RESTART): S.STARTING for s in (S.READY, S.DIED)},
+    **{(s, E.END): S.ENDED for s in (S.STARTING, S.READY, S.DIED)},
+}
+
+
+LIFECYCLE = Lifecycle(TRANSITIONS, ended=frozenset({S.ENDED}))
+
+
+TTL_DEFAULT = timedelta(hours=1)
+TTL_MAX = timedelta(hours=24)
+IDLE_DEFAULT = timedelta(minutes=15)
+# How much every cell extends the session.
+ACTIVITY_ADDS = timedelta(minutes=15)
+
+
+@value_class
+class Session(Record):
+    """The record of a session. Its account is that of its sandbox."""
+
     name: str | None
     sandbox_id: str
     # Whether its sandbox was made for it and ends with it.
     owns_sandbox: bool
     language: str
     state: State
-    reason: str
     # The id of the keeper process; each start has its own.
     process_id: str
     generation: int
     env: Mapping[str, str]
     cwd: str | None
     idle: timedelta
-    created_at: datetime
     expires_at: datetime
     last_active_at: datetime
     ended_at: datetime | None = None
 
-    @property
-    def span(self) -> Span:
-        return Span(
-            began=self.created_at,
-            expires_at=self.expires_at,
-            idle=self.idle,
-            last_active=self.last_active_at,
-        )
+
+def bumped(session: Session, *, now: datetime) -> Session:
+    """Returns the session after an activity: its end moves, but never past the longest life."""
+    longest = session.created_at + TTL_MAX
+    moved = max(session.expires_at, min(session.expires_at + ACTIVITY_ADDS, longest))
+    return replace(session, expires_at=moved, last_active_at=max(now, session.last_active_at))
+
+
+def end_due(session: Session, *, is_busy: bool, is_frozen: bool, now: datetime) -> str | None:
+    """Returns why the session is over, or None if it is not. While frozen its end still comes nearer, but it
+    does not count as idle; a running cell does not count as idle either.
+    """
+    if now >= session.expires_at:
+        return "ttl"
+    if not is_busy and not is_frozen and now >= session.last_active_at + session.idle:
+        return "idle"
+    return None
+
+
+def look_at(session: Session) -> datetime:
+    """Returns when to look next."""
+    return min(session.expires_at, session.last_active_at + session.idle)
 
 
 sessions = Table(
@@ -67,22 +105,16 @@ sessions = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("version", Integer, nullable=False, server_default="0"),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
+    *required(Text, "account", "created_by"),
     Column("name", Text),
     Column("sandbox_id", Text, nullable=False),
     Column("owns_sandbox", Boolean, nullable=False),
-    Column("language", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("process_id", Text, nullable=False),
+    *required(Text, "language", "state", "reason", "process_id"),
     Column("generation", Integer, nullable=False),
     Column("env", SealedJson("sessions.env"), nullable=False),
     Column("cwd", Text),
     Column("idle_s", Float, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("expires_at", UtcDateTime, nullable=False),
-    Column("last_active_at", UtcDateTime, nullable=False),
+    *required(UtcDateTime, "created_at", "expires_at", "last_active_at"),
     Column("ended_at", UtcDateTime),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
@@ -101,30 +133,3 @@ def save_span(conn: Connection, session: Session) -> None:
     """Writes the end as activities moved it. This is no step and is not fenced by the version."""
     times = {"expires_at": session.expires_at, "last_active_at": session.last_active_at}
     conn.execute(update(sessions).where(sessions.c.id == session.id).values(**times))
-
-
-def load_page(
-    conn: Connection,
-    *,
-    account: str | None,
-    sandbox_id: str | None,
-    state: State | None,
-    cursor: str | None,
-    limit: int,
-) -> Page[Session]:
-    """Returns sessions, newest first. Without `state`, ended ones are left out."""
-    query = rows.select
-    if account is not None:
-        query = query.where(sessions.c.account == account)
-    if sandbox_id is not None:
-        query = query.where(sessions.c.sandbox_id == sandbox_id)
-    query = query.where(rows.is_left if state is None else sessions.c.state == state.value)
-    return rows.page(conn, query, cursor=cursor, limit=limit)
-
-
-def prune(conn: Connection, before: datetime, limit: int) -> int:
-    """Deletes some of the sessions that ended before that moment and returns how many."""
-    old = select(sessions.c.id).where(sessions.c.state == State.ENDED.value, sessions.c.ended_at < before)
-    ids = [row.id for row in conn.execute(old.limit(limit))]
-    conn.execute(delete(sessions).where(sessions.c.id.in_(ids)))
-    return len(ids)

@@ -12,35 +12,36 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 
+from sandboxer.accounts.delegation import accounts_above
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import NotFound, SandboxerError
+from sandboxer.kernel.errors import SandboxerError, or_not_found
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.observe import events
-from sandboxer.sandboxes.charges.charging import is_frozen
-from sandboxer.sandboxes.charges.demands import ended_by_money
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases import lifetime, pause
 from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import RememberedRepository
 from sandboxer.store.rows import Page
-from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions import records
 from sandboxer.work.sessions.attached import Attached
-from sandboxer.work.sessions.lifecycle import Signal, State, next_state
-from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.records import LIFECYCLE, Session, Signal, State, bumped
+from sandboxer.work.sessions.shelf import KeptCells, Shelf
 
 log = logging.getLogger(__name__)
 ACTOR = "system:sessions"
 SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
 Step = steps.Step[Session, Signal]
-_LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=frozenset({State.ENDED}))
 
 
 def over(actor: str, reason: str) -> Step:
@@ -51,10 +52,18 @@ def over(actor: str, reason: str) -> Step:
 class SessionRepository(RememberedRepository[Session, Step]):
     noun = "session"
 
-    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxUseCases, tasks: TaskOwner) -> None:
-        super().__init__(store, clock, records.rows, _LIFECYCLE)
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sandboxes: SandboxDependencies,
+        tasks: TaskOwner,
+        shelf: Shelf | None = None,
+    ) -> None:
+        super().__init__(store, clock, records.rows, LIFECYCLE)
         self.sandboxes = sandboxes
         self._tasks = tasks
+        self._shelf = shelf or Shelf()
         self._by_sandbox: dict[str, set[str]] = {}
         self._attached: dict[str, Attached] = {}
         # Interpreters that are gone; their cells can still be read.
@@ -67,20 +76,8 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     # -- reading
 
-    async def page(
-        self,
-        *,
-        account: str | None,
-        sandbox_id: str | None,
-        state: State | None,
-        cursor: str | None,
-        limit: int,
-    ) -> Page[Session]:
-        found = await self.store.read(
-            lambda conn: records.load_page(
-                conn, account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
-            )
-        )
+    async def page(self, query: Select[Any], *, cursor: str | None, limit: int) -> Page[Session]:
+        found = await super().page(query, cursor=cursor, limit=limit)
         # The memory has what was not written down yet.
         known = [self._memory.get(session.id, session) for session in found.records]
         return Page(records=known, next_cursor=found.next_cursor)
@@ -95,7 +92,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         return self._former.get(session_id)
 
     def is_frozen(self, session: Session) -> bool:
-        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        sandbox = self.sandboxes.repository.peek(session.sandbox_id)
         return sandbox is not None and is_frozen(sandbox)
 
     @asynccontextmanager
@@ -130,10 +127,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         session = self._memory.get(session_id)
         if session is None:
             return
-        span = lifetime.bumped(session.span, now=self.clock.now())
-        self._memory[session_id] = replace(
-            session, expires_at=span.expires_at, last_active_at=span.last_active
-        )
+        self._memory[session_id] = bumped(session, now=self.clock.now())
         self.unwritten.add(session_id)
 
     async def write_down(self) -> None:
@@ -164,10 +158,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     async def _current(self, id: str) -> Session:
         """Of those that have not ended: who changes one knows it."""
-        found = self._memory.get(id)
-        if found is None:
-            raise self._missing(id)
-        return found
+        return self.known(id)
 
     def _remember(self, record: Session) -> None:
         known = self._memory.get(record.id)
@@ -185,9 +176,15 @@ class SessionRepository(RememberedRepository[Session, Step]):
             if not others:
                 del self._by_sandbox[record.sandbox_id]
         self._former.pop(record.id, None)
+        self._shelf.close(record.id)
         self.unwritten.discard(record.id)
 
     # -- interpreters
+
+    async def cells_of(self, session: Session) -> KeptCells:
+        """Returns where the cells of a session are kept; they count for the account at its root."""
+        above = await self.store.read(lambda conn: accounts_above(conn, (session.account,)))
+        return self._shelf.open(session.id, above.get(session.account, (session.account,))[0])
 
     def attach(self, session_id: str, attached: Attached) -> None:
         self._former.pop(session_id, None)
@@ -198,14 +195,18 @@ class SessionRepository(RememberedRepository[Session, Step]):
         """Handles the end of an interpreter, whoever wanted it."""
         if self._attached.get(session_id) is attached:
             del self._attached[session_id]
-            self._former[session_id] = attached
+            if session_id in self._memory:
+                self._former[session_id] = attached
+            else:
+                # The session ended first: nobody would ever take this away.
+                self._shelf.close(session_id)
         session = self._memory.get(session_id)
         if session is None or session.state in (State.DIED, State.ENDED) or reason == "restarted":
             return
         if session_id in self.ending:
             return
         if reason in ("killed", "lost"):
-            await self.sandboxes.dependencies.operations.ended(session.sandbox_id)
+            await self.sandboxes.operations.ended(session.sandbox_id)
             session = self._memory.get(session_id, session)
             reason = self._fate(session.sandbox_id) or reason
             attached.reason = reason
@@ -226,12 +227,12 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     def ended_by_money(self, session: Session) -> SandboxerError | None:
         """Returns the error for the paying account if the sandbox ended for want of sats or at a cap."""
-        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        sandbox = self.sandboxes.repository.peek(session.sandbox_id)
         return None if sandbox is None else ended_by_money(sandbox)
 
     def _fate(self, sandbox_id: str) -> str | None:
         """Returns what is happening to a sandbox whose processes have ended."""
-        dependencies = self.sandboxes.dependencies
+        dependencies = self.sandboxes
         sandbox = dependencies.repository.peek(sandbox_id)
         if sandbox is None:
             return "sandbox_destroyed"
@@ -246,9 +247,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
     async def end(self, session_id: str, *, actor: str, reason: str, despite_lock: bool = False) -> Session:
         """Ends the session. One that has ended already counts as success."""
         async with self.one_at_a_time(session_id):
-            session = await self.find(session_id)
-            if session is None:
-                raise NotFound(what="session", id=session_id)
+            session = or_not_found(await self.find(session_id), what="session", id=session_id)
             if session.state is State.ENDED:
                 return session
             self.ending.add(session_id)
@@ -262,14 +261,14 @@ class SessionRepository(RememberedRepository[Session, Step]):
                 self.ending.discard(session_id)
 
     async def _end_sandbox(self, session: Session, *, despite_lock: bool) -> None:
-        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        sandbox = self.sandboxes.repository.peek(session.sandbox_id)
         if sandbox is None:
             return
         if is_guarded(sandbox) and not despite_lock:
             # As whenever the time of a locked sandbox is over: its processes end and its disk is kept.
             if sandbox.state in LIVE:
                 if is_frozen(sandbox):
-                    await self.sandboxes.thaw(sandbox.id, SYSTEM)
-                await self.sandboxes.stop(sandbox.id, SYSTEM)
+                    await pause.thaw(self.sandboxes, sandbox.id, SYSTEM)
+                await pause.stop(self.sandboxes, sandbox.id, SYSTEM)
             return
-        await self.sandboxes.destroy(sandbox.id, SYSTEM, despite_lock=despite_lock)
+        await lifetime.destroy(self.sandboxes, sandbox.id, SYSTEM, despite_lock=despite_lock)

@@ -4,26 +4,32 @@ limits and charging apply here as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.guest import Guest, Process
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError, SessionDied
-from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    SandboxerError,
+    SessionDied,
+    or_not_found,
+)
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedSandbox
+from sandboxer.sandboxes.use_cases import creation
+from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 from sandboxer.work.languages import HostImages, languages
-from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import Attached
 from sandboxer.work.sessions.cells import Cell
 from sandboxer.work.sessions.interpreters import (
@@ -35,8 +41,7 @@ from sandboxer.work.sessions.interpreters import (
     give_order,
     start_keeper,
 )
-from sandboxer.work.sessions.lifecycle import Signal, State
-from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.records import IDLE_DEFAULT, TTL_DEFAULT, TTL_MAX, Session, Signal, State, rows
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step
 
 # The platform acts as this caller when it listens to interpreters.
@@ -45,19 +50,15 @@ MOST_PER_SANDBOX = 16
 MEMORY_MB_PER_VCPU = 2048
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedSession:
+@value_class
+class WantedSession(WantedSandbox):
     language: str
     # None: a sandbox is made for it, as the other fields say.
     sandbox_id: str | None = None
-    profile: str | None = None
     image: str | None = None
-    trust: str | None = None
     vcpus: int | None = None
     resources: WantedResources = field(default_factory=WantedResources)
-    volumes: tuple[VolumeMount, ...] = ()
     name: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     ttl: str | None = None
     idle: str | None = None
@@ -81,16 +82,17 @@ class Sessions:
         image = wanted.image
         if image is None and not interpreter.language.in_base:
             image = (await self._images.image_of())(interpreter.language)
-        idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
-        dependencies = self._sandboxes.dependencies
+        idle = _duration(wanted.idle, "idle", IDLE_DEFAULT)
+        dependencies = self._sandboxes
         profile = dependencies.profiles.get(wanted.profile or dependencies.default_profile)
         return CreateRequest(
             profile=wanted.profile,
             name=wanted.name,
             image=image,
             trust=wanted.trust,
+            network=wanted.network,
             # Cells extend a session; its sandbox must not end before it.
-            ttl=format_duration(min(lifetime.TTL_MAX, profile.ttl_max)),
+            ttl=format_duration(min(TTL_MAX, profile.ttl_max)),
             idle_timeout=format_duration(idle + timedelta(minutes=1)),
             resources=resources,
             volumes=wanted.volumes,
@@ -100,9 +102,9 @@ class Sessions:
     async def create(self, wanted: WantedSession, caller: Caller, *, also: Also | None = None) -> Session:
         """Returns a session that accepts cells. `also` is written in the transaction of its record."""
         if wanted.sandbox_id is not None:
-            sandbox = await self._sandboxes.get(wanted.sandbox_id, caller)
+            sandbox = await self._sandboxes.visible(wanted.sandbox_id, caller)
             if sandbox.state not in LIVE:
-                async with self._sandboxes.line(sandbox.id, caller, activity=ActivityKind.PROCESSES):
+                async with open_line(self._sandboxes, sandbox.id, caller, activity=ActivityKind.PROCESSES):
                     pass
             session = self._planned(wanted, caller, sandbox_id=sandbox.id, account=sandbox.account)
             async with self._repository.one_at_a_time(sandbox.id):
@@ -127,7 +129,9 @@ class Sessions:
             self._repository.add(conn, placed, also=also, now=planned.created_at)
 
         try:
-            made = await self._sandboxes.create(await self.sandbox_request(wanted), caller, also=bind)
+            made = await creation.create(
+                self._sandboxes, await self.sandbox_request(wanted), caller, also=bind
+            )
         except BaseException:
             await self._repository.give_up(planned.id, "sandbox_failed")
             raise
@@ -158,7 +162,7 @@ class Sessions:
         """Starts a fresh interpreter in the same sandbox. Its state is lost; files are kept."""
         session = await self.get(session_id, caller)
         async with (
-            self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES) as guest,
+            open_line(self._sandboxes, session.sandbox_id, caller, activity=ActivityKind.PROCESSES) as guest,
             self._repository.one_at_a_time(session_id),
         ):
             session = await self.get(session_id, caller)
@@ -192,10 +196,14 @@ class Sessions:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
+        """Returns sessions, newest first. The owner sees everyone's. Without `state`, ended ones are left
+        out.
+        """
         account = None if caller.is_owner else caller.account
-        return await self._repository.page(
-            account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
-        )
+        query = rows.matching(account=account, sandbox_id=sandbox_id, state=state)
+        if state is None:
+            query = query.where(rows.is_left)
+        return await self._repository.page(query, cursor=cursor, limit=limit)
 
     def is_busy(self, session: Session) -> bool:
         attached = self._repository.attached(session.id)
@@ -214,7 +222,7 @@ class Sessions:
         """Queues a cell that runs when those before it have ended, whether or not anybody waits for it."""
         session, attached = await self._living(session_id, caller)
         # A sandbox that is frozen, stopped or somebody else's refuses here, with its own error.
-        async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.EXEC):
+        async with open_line(self._sandboxes, session.sandbox_id, caller, activity=ActivityKind.EXEC):
             cell = attached.submit(code, timeout_s)
         self._repository.touch(session_id)
         return cell
@@ -222,10 +230,9 @@ class Sessions:
     async def cell(self, session_id: str, caller: Caller, n: int) -> Cell:
         session = await self.get(session_id, caller)
         attached = self._repository.attached(session_id) or self._repository.former(session_id)
-        cell = None if attached is None else attached.cells.get(n)
-        if cell is None:
-            raise NotFound(what=f"cell of {session.id}", id=n)
-        return cell
+        return or_not_found(
+            None if attached is None else attached.cells.get(n), what=f"cell of {session.id}", id=n
+        )
 
     async def cells(self, session_id: str, caller: Caller) -> Sequence[Cell]:
         """Returns the cells that are still kept, oldest first."""
@@ -236,7 +243,7 @@ class Sessions:
     async def interrupt(self, session_id: str, caller: Caller) -> Cell | None:
         """Returns the cell that was asked to stop, or None if nothing ran, which counts as success."""
         session, attached = await self._living(session_id, caller)
-        async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES):
+        async with open_line(self._sandboxes, session.sandbox_id, caller, activity=ActivityKind.PROCESSES):
             return attached.interrupt()
 
     async def _living(self, session_id: str, caller: Caller) -> tuple[Session, Attached]:
@@ -255,10 +262,10 @@ class Sessions:
 
     async def _start(self, session: Session) -> Session:
         interpreter = INTERPRETERS[session.language]
-        sandbox = await self._sandboxes.get(session.sandbox_id, SYSTEM)
+        sandbox = await self._sandboxes.visible(session.sandbox_id, SYSTEM)
         async with self._watch(session.sandbox_id) as guest:
             process = await start_keeper(guest, session, self._sandboxes.environment(sandbox))
-        attached = self._attach(session, process)
+        attached = await self._attach(session, process)
         await give_order(process, interpreter)
         await await_greeting(attached, session, sandbox.image)
         changes = {"process_id": process.process_id}
@@ -276,37 +283,37 @@ class Sessions:
                 gone = Step(signal=Signal.GONE, actor=ACTOR, reason="lost_with_the_server")
                 await self._repository.move(session.id, gone)
             return
-        attached = self._attach(session, process)
+        attached = await self._attach(session, process)
         await attached.tell(op="hello")
 
-    def _attach(self, session: Session, process: Process) -> Attached:
+    async def _attach(self, session: Session, process: Process) -> Attached:
         attached = Attached(
             process,
             self._repository.clock,
+            kept=await self._repository.cells_of(session),
             is_shell=languages()[session.language].is_shell,
             working=lambda: self._work(session.sandbox_id),
             when_gone=lambda gone, reason, why: self._repository.gone(session.id, gone, reason),
         )
         if (former := self._repository.former(session.id)) is not None:
-            # Numbers continue after a restart, and earlier output can still be read.
-            attached.last, attached.cells = former.last, dict(former.cells)
+            attached.last = former.last
         attached.set_frozen(self._repository.is_frozen(session))
         self._repository.attach(session.id, attached)
         return attached
 
     def _watch(self, sandbox_id: str) -> AbstractAsyncContextManager[Guest]:
-        return self._sandboxes.line(sandbox_id, SYSTEM, activity=ActivityKind.WATCH)
+        return open_line(self._sandboxes, sandbox_id, SYSTEM, activity=ActivityKind.WATCH)
 
     @asynccontextmanager
     async def _work(self, sandbox_id: str) -> AsyncIterator[None]:
         """Makes the sandbox count as working while a cell runs, even if it is frozen in the middle of it."""
-        with self._sandboxes.dependencies.activity.working(sandbox_id):
+        with self._sandboxes.activity.working(sandbox_id):
             yield
 
     def _planned(self, wanted: WantedSession, caller: Caller, *, sandbox_id: str, account: str) -> Session:
         now = self._repository.clock.now()
-        ttl = _duration(wanted.ttl, "ttl", lifetime.TTL_DEFAULT)
-        idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
+        ttl = _duration(wanted.ttl, "ttl", TTL_DEFAULT)
+        idle = _duration(wanted.idle, "idle", IDLE_DEFAULT)
         session_id = new_id("ses")
         return Session(
             id=session_id,
@@ -337,7 +344,7 @@ def _duration(text: str | None, field: str, default: timedelta) -> timedelta:
     if text is None:
         return default
     duration = parse_duration(text, field=field)
-    if duration > lifetime.TTL_MAX:
-        longest = format_duration(lifetime.TTL_MAX)
+    if duration > TTL_MAX:
+        longest = format_duration(TTL_MAX)
         raise InvalidRequest(field=field, why=f"{text} is more than a session may have ({longest})")
     return duration

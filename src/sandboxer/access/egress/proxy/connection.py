@@ -10,9 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from sandboxer.access.egress.names import BadName, authority_of
 from sandboxer.access.egress.outlet import Outlet
-from sandboxer.access.egress.policy import Ask, Deny
+from sandboxer.access.egress.policy import Allow, Ask, Deny
 from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import (
     ESTABLISHED,
@@ -35,6 +34,7 @@ from sandboxer.access.egress.proxy.tls import (
     without,
 )
 from sandboxer.access.egress.proxy.wire import Gone, Wire
+from sandboxer.access.egress.rules import BadName, authority_of
 from sandboxer.access.http1.heads import BadHead, ForwardHead, read_forward
 from sandboxer.backends.guest import Connection, HandsOver, Relay
 from sandboxer.kernel.errors import SandboxerError
@@ -136,8 +136,7 @@ class EgressConnection:
         self._say(answer)
 
     async def _serve(self) -> None:
-        is_first = True
-        while is_first or await self._rest():
+        while True:
             head = read_forward(await self._client.head(self._means.patience.head_s))
             self._said = head.authority
             host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
@@ -145,9 +144,8 @@ class EgressConnection:
                 await self._connect(Ask(host, port, is_tls=port == 443))
                 return
             ask = Ask(host, port, False, head.method, head.path, override_of(head.lines))
-            if not await self._request(head, ask, b""):
+            if not await self._request(head, ask, b"") or not await self._rest():
                 return
-            is_first = False
 
     async def _rest(self) -> bool:
         """Waits for the next request on this connection; tells whether one came."""
@@ -164,15 +162,20 @@ class EgressConnection:
         finally:
             self._outlet.resting.pop(self, None)
 
+    def _demand(self, ask: Ask) -> Allow:
+        """Notes what is asked for and returns on which terms it is allowed. Raises Refused."""
+        self._ask = ask
+        verdict = self._outlet.decide(ask)
+        if isinstance(verdict, Deny):
+            raise Refused(verdict)
+        return verdict
+
     # ---- messages ----
 
     async def _request(self, head: ForwardHead, ask: Ask, secrets: bytes) -> bool:
         """Serves one request; tells whether another one may follow."""
-        self._ask = ask
         outlet, client = self._outlet, self._client
-        verdict = outlet.decide(ask)
-        if isinstance(verdict, Deny):
-            raise Refused(verdict)
+        self._demand(ask)
         if self._ended is not None:
             raise Gone
         outlet.flows.add(self)
@@ -200,30 +203,23 @@ class EgressConnection:
         client, outlet = self._client, self._outlet
         await shake_hands(outlet, client, connected, self._means)
         client.said = 0
-        is_first = True
-        while is_first or await self._rest():
+        while True:
             self._ask = connected
             head = read_forward(await client.head(self._means.patience.head_s), is_opened=True)
             host, port = authority_of(head.authority, default_port=443)
             if (host, port) != (connected.host, connected.port):
                 raise Refused(Deny("other_host", f"the request inside names {host}, not {connected.host}"))
-            ask = self._ask = Ask(host, port, True, head.method, head.path, override_of(head.lines))
-            verdict = outlet.decide(ask)
-            if isinstance(verdict, Deny):
-                raise Refused(verdict)
+            ask = Ask(host, port, True, head.method, head.path, override_of(head.lines))
+            self._demand(ask)
             secrets = await secret_lines(outlet, host, self._means)
             head.lines = without(head.lines, secrets)
-            if not await self._request(head, ask, b"".join(secrets)):
+            if not await self._request(head, ask, b"".join(secrets)) or not await self._rest():
                 return
-            is_first = False
 
     # ---- tunnels ----
 
     async def _connect(self, ask: Ask) -> None:
-        self._ask = ask
-        verdict = self._outlet.decide(ask)
-        if isinstance(verdict, Deny):
-            raise Refused(verdict)
+        verdict = self._demand(ask)
         if ask.port == 80:
             raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
         self.is_opened = verdict.is_opened
@@ -281,7 +277,7 @@ class EgressConnection:
             ask.port,
             outlet.count_received,
             outlet.count_sent,
-            owner=outlet.sandbox_id,
+            owner=outlet.account,
             is_tls=ask.is_tls and not is_whole,
         )
         if self._ended is not None:

@@ -1,4 +1,9 @@
-"""Connects to a name: it is resolved, judged, and dialled at exactly the address that was judged."""
+"""Connects to a name: it is resolved, judged, and dialled at exactly the address that was judged.
+
+A host that serves packages may be a mirror near this one. Its address is taken, though it is not public, if
+it proves there by TLS that it is that host, to an authority that this machine trusts; a name server that lies
+leads nowhere.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,23 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sandboxer.access.egress.names import is_address
 from sandboxer.access.egress.outlet import Secrets
 from sandboxer.access.egress.policy import Deny
 from sandboxer.access.egress.proxy.wire import Count, Wire
+from sandboxer.access.egress.rules import is_address
 from sandboxer.kernel.addresses import DialJudge, Lookups, Network, TooManyLookups, Verdict
+from sandboxer.kernel.values import value_class
 
 RESOLVE_S = 5.0
+# Look-ups under way of all sandboxes of an account: who has many would otherwise have many times as many.
+NAMES_EACH = 16
 CONNECT_S = 10.0
 _TRIED = 3
 _REMEMBERED, _REMEMBER_S = 1024, 5.0
+_PROOF_S = 60.0
 
 
 class Resolver(Protocol):
@@ -44,7 +52,7 @@ class Refused(Exception):
         self.deny = deny
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Patience:
     # Time for a whole head, or for the first message of TLS.
     head_s: float = 20.0
@@ -56,7 +64,7 @@ class Patience:
     next_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Means:
     dialer: Dialer
     secrets: Secrets
@@ -69,7 +77,7 @@ class SystemResolver:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
-        self._lookups = Lookups("egress")
+        self._lookups = Lookups("egress", each=NAMES_EACH)
 
     async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         known = self._known.get(host)
@@ -88,13 +96,24 @@ class SystemResolver:
 
 class Dialer:
     def __init__(
-        self, resolver: Resolver, *, connect_s: float = CONNECT_S, never: Sequence[Network] = ()
+        self,
+        resolver: Resolver,
+        *,
+        connect_s: float = CONNECT_S,
+        never: Sequence[Network] = (),
+        has_mirror: Callable[[str, int], bool] = lambda host, port: False,
     ) -> None:
-        """`never` are networks that cannot be reached, whatever the rules say."""
+        """`never` are networks that cannot be reached, whatever the rules say; `has_mirror` says which hosts
+        may be a mirror nearby, and at which ports.
+        """
         self._resolver = resolver
         self._judge = DialJudge(never=never)
+        self._mirrors = DialJudge(is_near=True, never=never)
+        self._has_mirror = has_mirror
         self._connect_s = connect_s
         self._trust: ssl.SSLContext | None = None
+        # Until when it is known whether an address is the mirror of a host.
+        self._proven: dict[tuple[str, str], tuple[float, bool]] = {}
 
     async def dial(
         self,
@@ -106,8 +125,8 @@ class Dialer:
         owner: str,
         is_tls: bool = False,
     ) -> Wire:
-        """Connects for the sandbox `whose`. Raises Refused, Unreachable."""
-        addresses = await self._judged(host, owner)
+        """Connects on behalf of the account `owner`. Raises Refused, Unreachable."""
+        addresses = await self._judged(host, port, owner)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
         loop = asyncio.get_running_loop()
@@ -142,7 +161,7 @@ class Dialer:
             self._trust.set_alpn_protocols(["http/1.1"])
         return self._trust
 
-    async def _judged(self, host: str, owner: str) -> Sequence[str]:
+    async def _judged(self, host: str, port: int, owner: str) -> Sequence[str]:
         if is_address(host):
             found: Sequence[str] = (host,)
         else:
@@ -150,7 +169,7 @@ class Dialer:
                 async with asyncio.timeout(RESOLVE_S):
                     found = await self._resolver.addresses(host, owner=owner)
             except TooManyLookups as error:
-                why = f"{error} for this sandbox; {host} was not: ask for fewer new names at a time"
+                why = f"{error} for this account; {host} was not: ask for fewer new names at a time"
                 raise Refused(Deny("too_many_names", why)) from None
             except TimeoutError:
                 raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
@@ -159,6 +178,10 @@ class Dialer:
         verdicts = {address: self._judge.judge(address) for address in found}
         public = [address for address, verdict in verdicts.items() if verdict is not Verdict.NOT_PUBLIC]
         if not public:
+            if self._has_mirror(host, port) and (
+                mirrors := [one for one in found if await self._is_mirror(host, one)]
+            ):
+                return mirrors
             raise Refused(
                 Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
             )
@@ -167,3 +190,24 @@ class Dialer:
             why = f"{host} is {public[0]}, which is this host or what its operator keeps from sandboxes"
             raise Refused(Deny("own_address", why))
         return good
+
+    async def _is_mirror(self, host: str, address: str) -> bool:
+        """Says whether the host proves by TLS that it is at this address. Asked again after a while."""
+        if self._mirrors.judge(address) is not Verdict.GOOD:
+            return False
+        until, is_proven = self._proven.get((host, address), (0.0, False))
+        if until > time.monotonic():
+            return is_proven
+        try:
+            async with asyncio.timeout(self._connect_s):
+                _, writer = await asyncio.open_connection(
+                    address, 443, ssl=self._trusting(), server_hostname=host
+                )
+            writer.close()
+            is_proven = True
+        except (OSError, TimeoutError):
+            is_proven = False
+        if len(self._proven) >= _REMEMBERED:
+            self._proven.clear()
+        self._proven[host, address] = (time.monotonic() + _PROOF_S, is_proven)
+        return is_proven

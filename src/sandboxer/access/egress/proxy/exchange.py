@@ -15,12 +15,12 @@ import hashlib
 import http
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sandboxer.access.egress.policy import Ask, Deny
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.framing import Body, Chunks, Counted, Endless, Rechunked
 from sandboxer.access.http1.heads import AnswerHead, BadHead, ForwardHead, read_answer
+from sandboxer.kernel.values import brief_value_class
 
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BODILESS = frozenset({204, 304})
@@ -42,7 +42,7 @@ class Stale(Exception):
     """A connection that was kept hung up as it was taken: nobody has seen the request."""
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Timeouts:
     # Time for an answer to begin.
     answer_s: float
@@ -50,7 +50,7 @@ class Timeouts:
     idle_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Ended:
     """Says which of the two connections may be used again."""
 
@@ -239,8 +239,8 @@ def denied(deny: Deny, ask: Ask | None, sandbox_id: str) -> bytes:
         where = ask.host if ask.port in (80, 443) else f"{ask.host}:{ask.port}"
         if deny.reason in ("no_rule", "port"):
             step = (
-                f"Ask the owner for it: `sandboxer egress allow {sandbox_id} {where}`, or PATCH"
-                f" /v1/sandboxes/{sandbox_id}/egress. `sandboxer egress explain` says why in full."
+                f"Ask the owner for it: `sandboxer egress allow {sandbox_id} {where}`;"
+                " `sandboxer egress explain` says why in full."
             )
     what = "This" if ask is None else ask.url() if ask.path is not None else f"{ask.host}:{ask.port}"
     return problem(403, "egress_denied", f"{what} is not allowed: {deny.why}.", step, **facts)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from sandboxer.artifacts.images.oci import tar as tar_reading
-from sandboxer.artifacts.images.oci.packing import FEED, Packing, packing_of
+from sandboxer.artifacts.images.oci.applying import FEED, Packing, packing_of
 from sandboxer.artifacts.images.oci.tar import FILE, Member, Work, odd
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import TooLarge
+from sandboxer.kernel.values import brief_value_class, value_class
 
 _MOST_JSON = 4 << 20
 _MOST_PARTS = 10_000
@@ -30,13 +32,21 @@ _KEPT = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User", "Labels", "ExposedPor
 _MOST_CONFIG = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+# As Go names them.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+
+def architecture() -> str:
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+@brief_value_class
 class Part:
     offset: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Blob:
     part: Part
     # The digest of the unpacked tar.
@@ -45,7 +55,7 @@ class Blob:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Found:
     layers: Sequence[Blob]
     config: Mapping[str, Any]
@@ -151,6 +161,9 @@ def _diff_ids(about: dict[str, Any], count: int) -> list[str]:
 
 
 def _config(about: dict[str, Any]) -> dict[str, Any]:
+    made_for = about.get("architecture") or architecture()
+    if made_for != architecture():
+        raise odd(f"it is for {made_for} machines, and this one is {architecture()}")
     given = _dict(about.get("config") or {})
     kept = {name: given[name] for name in _KEPT if given.get(name)}
     if len(json.dumps(kept)) > _MOST_CONFIG:

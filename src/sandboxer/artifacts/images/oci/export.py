@@ -10,30 +10,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
-import platform
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sandboxer.artifacts.images.oci import tar as tar_writing
-from sandboxer.artifacts.images.oci.layers import diff_layer, plain_layer
-from sandboxer.artifacts.images.oci.tar import END
+from sandboxer.artifacts.images.oci.archive import architecture
+from sandboxer.artifacts.images.oci.tar import END, diff_layer, plain_layer
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
 from sandboxer.backends.contract import KeptLayers
+from sandboxer.backends.shared import opened
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.values import value_class
 
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _INDEX = "application/vnd.oci.image.index.v1+json"
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,7 +41,7 @@ class Form(StrEnum):
     DOCKER = "docker"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Measured:
     """The digest and size of a blob."""
 
@@ -50,13 +49,13 @@ class Measured:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Layer:
     measured: Measured
     content: Callable[[], Iterator[bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Archive:
     length: int
     content: Callable[[], Iterator[bytes]]
@@ -77,7 +76,7 @@ def archive(
         {
             "created": created,
             "author": author,
-            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "architecture": architecture(),
             "os": "linux",
             "config": _config(config),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one.measured.digest}" for one in layers]},
@@ -175,14 +174,14 @@ SCRATCH = "scratch"
 _NOT_IN_A_TAG = re.compile(r"[^a-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Export:
     length: int
     name: str
     chunks: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Exporting:
     use_cases: ImageUseCases
     # By the id of an image, or the name of a tree.
@@ -196,6 +195,15 @@ class Exporting:
                 made = await asyncio.to_thread(self._archive, image, layers, form)
             name = f"{_tag_name(image)}.{form.value}.tar"
             return Export(length=made.length, name=name, chunks=self._chunks(image_id, caller, made))
+
+    async def export_tree(self, tree: Path, name: str) -> Export:
+        """Yields an OCI archive of a base image of the host, whose tree is for good."""
+        content = partial(_base, tree, self.use_cases.policy.bounds)
+        layer = await asyncio.to_thread(self._layer, str(tree), content)
+        made = archive(
+            Form.OCI, [layer], config={}, created="1970-01-01T00:00:00Z", tag=name, author="sandboxer"
+        )
+        return Export(length=made.length, name=name, chunks=_stepped(made.content()))
 
     async def _chunks(self, image_id: str, caller: Caller, made: Archive) -> AsyncIterator[bytes]:
         async with self.use_cases.reading(image_id, caller):
@@ -225,21 +233,13 @@ class Exporting:
 
 
 def _base(path: Path, bounds: Bounds) -> Iterator[bytes]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path) as fd:
         yield from plain_layer(fd, bounds)
-    finally:
-        os.close(fd)
 
 
 def _diff(layers: KeptLayers, bounds: Bounds) -> Iterator[bytes]:
-    layer = os.open(layers.layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    base = os.open(layers.tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(layers.layer) as layer, opened(layers.tree) as base:
         yield from diff_layer(layer, base, bounds)
-    finally:
-        os.close(base)
-        os.close(layer)
 
 
 async def _stepped(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -18,14 +18,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from sandboxer.artifacts.images.oci.applying import Applying
+from sandboxer.artifacts.images.oci.applying import Applying, unpack_whole
 from sandboxer.artifacts.images.oci.archive import Blob, Part, layer_members, understand
-from sandboxer.artifacts.images.oci.layers import WHITEOUT as MARK
-from sandboxer.artifacts.images.oci.packing import unpack_whole
 from sandboxer.artifacts.images.oci.tar import FILE, Work
+from sandboxer.artifacts.images.oci.tar import WHITEOUT as MARK
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel import errors
 from sandboxer.kernel.errors import SandboxerError, TooLarge, Unavailable
+from sandboxer.kernel.fairness import note_work
+from sandboxer.kernel.values import brief_value_class
 
 _BLOCK = 4096
 
@@ -142,6 +143,7 @@ def _read(answer: bytes) -> dict[str, Any]:
     if not answer:
         raise _ended()
     reply: dict[str, Any] = json.loads(answer)
+    note_work(reply.pop("processor_s"))
     if (refusal := reply.get("refusal")) is not None:
         raise getattr(errors, refusal)(**reply["facts"])
     return reply
@@ -154,7 +156,7 @@ def _ended() -> Unavailable:
 # -- the process itself --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class _Job:
     task: str
     archive: IO[bytes]
@@ -198,7 +200,7 @@ def main() -> None:
             answer = job.run()
         except SandboxerError as error:
             answer = {"refusal": type(error).__name__, "facts": error.facts}
-    sys.stdout.write(json.dumps(answer))
+    sys.stdout.write(json.dumps({**answer, "processor_s": time.process_time()}))
 
 
 def _end_with_server() -> None:

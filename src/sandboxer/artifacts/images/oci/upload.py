@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
+from dataclasses import field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from sandboxer.accounts.authority import AuthorityRepository
-from sandboxer.artifacts.images.oci.packing import is_packed, refuse_full
+from sandboxer.artifacts.images.oci.applying import is_packed, refuse_full
 from sandboxer.artifacts.images.oci.unpacker import Unpacker, Weight
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases, Wanted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.errors import TooLarge, Unavailable
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.store.repository import Also
 
 # How many archives are unpacked at once, received at once, and received for one account; how long a complete
@@ -39,7 +40,7 @@ _HEADROOM_MB = 32
 Attended = Callable[[], AbstractAsyncContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Importing:
     use_cases: ImageUseCases
     spool_dir: Path
@@ -127,11 +128,15 @@ class Importing:
 
     @asynccontextmanager
     async def _spooled(self, archive: AsyncIterator[bytes]) -> AsyncIterator[IO[bytes]]:
-        """Yields a file without a name, so that nothing is left of it, whatever happens."""
+        with await self.spool(archive) as file:
+            yield file
+
+    async def spool(self, archive: AsyncIterator[bytes]) -> IO[bytes]:
+        """Returns a file without a name, so that nothing is left of it, whatever happens."""
         self.spool_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        most = self.use_cases.policy.upload_bytes
-        with tempfile.TemporaryFile(dir=self.spool_dir) as file:
-            size = 0
+        most, size = self.use_cases.policy.upload_bytes, 0
+        with ExitStack() as undo:
+            file = undo.enter_context(tempfile.TemporaryFile(dir=self.spool_dir))
             async for chunk in archive:
                 size += len(chunk)
                 if size > most:
@@ -139,7 +144,8 @@ class Importing:
                 refuse_full(self.spool_dir, len(chunk))
                 await asyncio.to_thread(file.write, chunk)
             file.flush()
-            yield file
+            undo.pop_all()
+        return file
 
 
 async def _ending_with_us(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -18,17 +19,16 @@ from sqlalchemy import (
     Text,
     and_,
     delete,
-    func,
     insert,
     or_,
     select,
 )
 
 from sandboxer.artifacts.images.published.scan import Finding
-from sandboxer.artifacts.policy import Holding
-from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
+from sandboxer.artifacts.records import OVER, USABLE, DiskRecord, State, kept_table
 from sandboxer.backends.contract import Resources
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.kernel.values import value_class
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, required
 from sandboxer.store.rows import MAPPING, TUPLE, Cell, Page, Rows, enumerated, parts
 
 
@@ -39,31 +39,18 @@ class Visibility(StrEnum):
     PUBLIC = "public"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedImage:
-    id: str
-    # Grows by one with every write; a write from an older version is refused.
-    version: int
-    account: str
-    created_by: str
+@value_class
+class PublishedImage(DiskRecord):
     name: str
     description: str
     visibility: Visibility
-    # A state of the lifecycle of kept disks: taking, kept, unpaid, …
-    state: State
-    reason: str
-    # What it was made of: a snapshot's id, another image's, or "import".
+    # What it was made of: a snapshot's id, another image's, "import", "build", or a reference to a registry.
     source: str
-    backend: str
     # The tree it is a layer over.
     base: str
-    # The defaults for sandboxes that do not ask for something else.
-    profile: str
-    resources: Resources
     # As in the config of an OCI image: Env, Entrypoint, Cmd, WorkingDir, User, Labels, ExposedPorts.
     config: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
-    size_bytes: int = 0
     files: int = 0
     # The first findings that look like secrets, and how many there are in all.
     findings: tuple[Finding, ...] = ()
@@ -71,56 +58,21 @@ class PublishedImage:
     # The first files that were left out of it, and how many there are in all.
     stripped: tuple[str, ...] = ()
     stripped_count: int = 0
-    rate_msats: int = 0
     # How often it changed hands; each owner has a meter of its own.
     hands: int = 0
     offered_to: str | None = None
-    created_at: datetime
-    state_since: datetime
     verified_at: datetime | None = None
-    # While it is unpaid: when it is dropped.
-    expires_at: datetime | None = None
-    ended_at: datetime | None = None
-    locked_at: datetime | None = None
 
 
-published_images = Table(
+published_images = kept_table(
     "published_images",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("account", Text, nullable=False),
-    Column("created_by", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("visibility", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("source", Text, nullable=False),
-    Column("backend", Text, nullable=False),
-    Column("base", Text, nullable=False),
-    Column("profile", Text, nullable=False),
-    Column("resources", JsonValue, nullable=False),
-    Column("config", JsonValue, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("files", BigInteger, nullable=False),
-    Column("findings", JsonValue, nullable=False),
-    Column("findings_count", Integer, nullable=False),
-    Column("stripped", JsonValue, nullable=False),
-    Column("stripped_count", Integer, nullable=False),
-    Column("rate_msats", BigInteger, nullable=False),
-    Column("hands", Integer, nullable=False),
+    *required(Text, "name", "description", "visibility", "source", "base", "profile", "digest"),
+    *required(JsonValue, "resources", "config", "findings", "stripped"),
+    *required(BigInteger, "size_bytes", "files"),
+    *required(Integer, "findings_count", "stripped_count", "hands"),
     Column("offered_to", Text),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("state_since", UtcDateTime, nullable=False),
     Column("verified_at", UtcDateTime),
-    Column("expires_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
-    Column("locked_at", UtcDateTime),
-    Index(None, "account", "created_at", "id"),
     Index(None, "visibility", "created_at", "id"),
-    Index(None, "state"),
 )
 
 image_grants = Table(
@@ -132,7 +84,19 @@ image_grants = Table(
     Index(None, "account"),
 )
 
-rows = Rows(
+
+class ImageRows(Rows[PublishedImage]):
+    def usable_by(self, account: str) -> Sequence[ColumnElement[bool]]:
+        """Those granted to it, and those for everyone; an unlisted one is found by its whole id only."""
+        table, usable = self.table.c, self.table.c.state.in_([one.value for one in USABLE])
+        granted = select(image_grants.c.image_id).where(image_grants.c.account == account)
+        return (
+            and_(table.id.in_(granted), usable),
+            and_(table.visibility == Visibility.PUBLIC.value, usable),
+        )
+
+
+rows = ImageRows(
     published_images,
     PublishedImage,
     prefix="img_",
@@ -158,15 +122,6 @@ class Filter(StrEnum):
     PUBLIC = "public"
 
 
-def holding(conn: Connection, account: str) -> Holding:
-    table = published_images
-    query = select(func.count(), func.coalesce(func.sum(table.c.size_bytes), 0)).where(
-        table.c.account == account, rows.is_left
-    )
-    count, size = conn.execute(query).one()
-    return Holding(count=int(count), size_bytes=int(size))
-
-
 def grantees(conn: Connection, image_id: str) -> list[str]:
     query = select(image_grants.c.account).where(image_grants.c.image_id == image_id)
     return sorted(conn.execute(query).scalars())
@@ -188,6 +143,20 @@ def drop_grants(conn: Connection, image_id: str) -> None:
     conn.execute(delete(image_grants).where(image_grants.c.image_id == image_id))
 
 
+def find_fetched(conn: Connection, accounts: Sequence[str], named: str) -> PublishedImage | None:
+    """Returns the newest usable image that was fetched by this reference, with or without its digest, of
+    the first of these accounts that has one.
+    """
+    table = published_images
+    is_it = or_(table.c.source == named, table.c.source.startswith(f"{named}@", autoescape=True))
+    usable = table.c.state.in_([one.value for one in USABLE])
+    for account in accounts:
+        query = select(table).where(table.c.account == account, is_it, usable)
+        if found := rows.page(conn, query, cursor=None, limit=1).records:
+            return found[0]
+    return None
+
+
 def load_page(
     conn: Connection, *, account: str, which: Filter, cursor: str | None, limit: int
 ) -> Page[PublishedImage]:
@@ -195,11 +164,8 @@ def load_page(
     can be used.
     """
     table = published_images
-    usable = table.c.state.in_([one.value for one in USABLE])
-    granted = select(image_grants.c.image_id).where(image_grants.c.account == account)
     owned = and_(table.c.account == account, rows.is_left)
-    shared = and_(table.c.id.in_(granted), usable)
-    public = and_(table.c.visibility == Visibility.PUBLIC.value, usable)
+    shared, public = rows.usable_by(account)
     wanted = {
         Filter.ALL: or_(owned, shared, public),
         Filter.OWNED: owned,

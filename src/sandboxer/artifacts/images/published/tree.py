@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Conflict, TooLarge
+from sandboxer.kernel.values import brief_value_class, value_class
 
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +36,7 @@ class Kind(StrEnum):
     SPECIAL = "special"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Bounds:
     """How much one layer may hold, and how long a walk may take."""
 
@@ -44,7 +46,7 @@ class Bounds:
     seconds: float = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Entry:
     # The path from the root of the layer, without a leading slash.
     path: bytes
@@ -92,9 +94,9 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
     Raises TooLarge past the bounds, Conflict for a layer that changes meanwhile.
     """
     budget = Budget(bounds)
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as closing:
         # Opened anew, because btrfs lists what existed when the descriptor was opened, and nothing newer.
-        levels = [_Level(os.open(b".", _FOLDER, dir_fd=root), b"", opened)]
+        levels = [_Level(os.open(b".", _FOLDER, dir_fd=root), b"", closing)]
         while levels:
             level = levels[-1]
             name = next(level.names, None)
@@ -112,13 +114,12 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
                 except FileNotFoundError:
                     # The caller has removed it.
                     continue
-                levels.append(_Level(fd, entry.path + b"/", opened))
+                levels.append(_Level(fd, entry.path + b"/", closing))
 
 
 def read(entry: Entry) -> Iterator[bytes]:
     """Yields the content of a regular file: exactly as many bytes as it had when it was examined."""
-    fd = os.open(entry.name, _FILE, dir_fd=entry.folder_fd)
-    try:
+    with opened(entry.name, _FILE, dir_fd=entry.folder_fd) as fd:
         seen = os.fstat(fd)
         if (seen.st_ino, seen.st_size, stat.S_IFMT(seen.st_mode)) != (
             entry.info.st_ino,
@@ -133,16 +134,14 @@ def read(entry: Entry) -> Iterator[bytes]:
                 raise Conflict(why="the layer changed while it was read", reason="altered")
             left -= len(chunk)
             yield chunk
-    finally:
-        os.close(fd)
 
 
 class _Level:
-    def __init__(self, fd: int, prefix: bytes, opened: contextlib.ExitStack) -> None:
+    def __init__(self, fd: int, prefix: bytes, closing: contextlib.ExitStack) -> None:
         self.fd = fd
         self.prefix = prefix
         self._is_open = True
-        opened.callback(self.close)
+        closing.callback(self.close)
         self.names = iter(sorted(os.fsencode(name) for name in os.listdir(fd)))
 
     def close(self) -> None:
@@ -176,10 +175,7 @@ def kind_of(info: os.stat_result) -> Kind:
 
 def _marks(folder_fd: int, name: bytes) -> tuple[bool, bytes]:
     """Returns what the overlay recorded about a folder. Nobody inside a sandbox can write that."""
-    fd = os.open(name, _FOLDER, dir_fd=folder_fd)
-    try:
+    with opened(name, _FOLDER, dir_fd=folder_fd) as fd:
         names = os.listxattr(fd)
         is_opaque = _OPAQUE in names and os.getxattr(fd, _OPAQUE) == b"y"
         return is_opaque, os.getxattr(fd, _REDIRECT) if _REDIRECT in names else b""
-    finally:
-        os.close(fd)

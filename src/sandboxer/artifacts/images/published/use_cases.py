@@ -9,33 +9,30 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.images.published import policy as rules
+from sandboxer.artifacts import policy as rules
 from sandboxer.artifacts.images.published import records
-from sandboxer.artifacts.images.published.contents import Lists
-from sandboxer.artifacts.images.published.manifest import Made, Shaping, Walks, survey_and_list, verify
-from sandboxer.artifacts.images.published.policy import ImagePolicy
+from sandboxer.artifacts.images.published.manifest import Lists, Made, Shaping, Walks, survey_and_list, verify
 from sandboxer.artifacts.images.published.records import Filter, PublishedImage, Visibility
-from sandboxer.artifacts.images.published.repository import ImageRepository, Step
-from sandboxer.artifacts.policy import check_room
-from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
+from sandboxer.artifacts.policy import ImagePolicy
+from sandboxer.artifacts.records import USABLE, Signal, State
+from sandboxer.artifacts.repository import ImageRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
-from sandboxer.backends.contract import KeptDisk, Resources, ShapesDisks
-from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
-from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound, SandboxerError
-from sandboxer.kernel.ids import new_id
+from sandboxer.artifacts.use_cases import ITSELF, KeptUseCases
+from sandboxer.backends.contract import KeptDisk, ShapesDisks
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
-from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.use_cases import disks
 from sandboxer.sandboxes.use_cases.disks import reconciler_of
-from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
-from sandboxer.sandboxes.use_cases.locks import refuse_locked
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
+from sandboxer.store.steps import Step
 
 PREFIX = "img"
 # The prefix of disks that exist only while they are being published.
@@ -44,7 +41,7 @@ PASSING = "pub"
 _ALTERED_FACTS = ("altered", "altered_count")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Wanted:
     """What a publisher says about an image."""
 
@@ -54,19 +51,18 @@ class Wanted:
     # Leave out files in which something looks like a secret.
     clean: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
+    # What an archive came from.
+    source: str = "import"
 
 
 # Makes the kept disk of this id, and applies the given change to its layer before it becomes permanent.
 Make = Callable[[ShapesDisks, str, Callable[[int], None]], "Any"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageUseCases:
-    sandboxes: SandboxUseCases
+@value_class
+class ImageUseCases(KeptUseCases[PublishedImage]):
     snapshots: SnapshotUseCases
-    clock: Clock
     repository: ImageRepository
-    operations: Operations
     policy: ImagePolicy
     lists: Lists
     # By id: how many readers it has now.
@@ -87,8 +83,8 @@ class ImageUseCases:
             backend=snapshot.backend,
             profile=snapshot.profile,
             resources=snapshot.resources,
+            size_bytes=snapshot.size_bytes,
         )
-        planned = replace(planned, size_bytes=snapshot.size_bytes)
 
         async def make(backend: ShapesDisks, image_id: str, change: Callable[[int], None]) -> KeptDisk:
             return await backend.copy_kept(snapshot.id, image_id, change)
@@ -107,7 +103,7 @@ class ImageUseCases:
         """Publishes the sandbox's disk as it is now; its processes go on. `source` is recorded in place of
         the sandbox.
         """
-        sandbox = await self.sandboxes.get(sandbox_id, caller)
+        sandbox = await self.sandboxes.visible(sandbox_id, caller)
         planned = self._planned(
             wanted,
             caller,
@@ -119,10 +115,10 @@ class ImageUseCases:
         )
 
         async def make(backend: ShapesDisks, image_id: str, change: Callable[[int], None]) -> KeptDisk:
-            passing, dependencies = new_id(PASSING), self.sandboxes.dependencies
+            passing, dependencies = new_id(PASSING), self.sandboxes
             self.passing.add(passing)
             try:
-                await self.sandboxes.keep_disk(sandbox_id, caller, passing)
+                await disks.keep(self.sandboxes, sandbox_id, caller, passing)
                 return await backend.copy_kept(passing, image_id, change)
             finally:
                 # One that is gone or never existed counts as success.
@@ -173,17 +169,17 @@ class ImageUseCases:
         also: Also | None = None,
     ) -> PublishedImage:
         """Makes an image without a lower tree; `fill` writes its content, in a thread."""
-        found = self.sandboxes.dependencies.profiles.get(profile)
+        found = self.sandboxes.profiles.get(profile)
         planned = self._planned(
             wanted,
             caller,
             account=caller.account,
-            source="import",
+            source=wanted.source,
             backend=found.backend,
             profile=found.id,
             resources=found.resources,
+            size_bytes=size_bytes,
         )
-        planned = replace(planned, size_bytes=size_bytes)
 
         async def make(backend: ShapesDisks, image_id: str, change: Callable[[int], None]) -> KeptDisk:
             def both(layer: int) -> None:
@@ -204,12 +200,6 @@ class ImageUseCases:
 
     async def grantees(self, image_id: str) -> list[str]:
         return await self.repository.store.read(lambda conn: records.grantees(conn, image_id))
-
-    async def recall(self, image_id: str, caller: Caller) -> PublishedImage | None:
-        """Returns the image of a publish whose answer was lost, or None if nothing was made."""
-        await self.operations.free(image_id)
-        image = await self.get(image_id, caller)
-        return None if image.state in OVER else image
 
     async def list(
         self, caller: Caller, *, which: Filter = Filter.ALL, cursor: str | None = None, limit: int = 50
@@ -232,7 +222,7 @@ class ImageUseCases:
         image = await self.get(image_id, caller)
         if image.state not in USABLE:
             raise IllegalTransition(
-                signal="use", state=image.state.value, hint="GET the image to see its state."
+                signal="use", state=image.state.value, hint=f"Look at its state: GET /v1/images/{image.id}."
             )
         self.readers[image_id] += 1
         try:
@@ -254,12 +244,14 @@ class ImageUseCases:
                     await asyncio.to_thread(verify, image_id, layers, bounds, self.lists, digest=image.digest)
             except Conflict as error:
                 facts = {name: error.facts[name] for name in _ALTERED_FACTS if name in error.facts}
-                step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=facts)
+                step = Step[PublishedImage, Signal](
+                    signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=facts
+                )
                 await self.repository.move(image_id, step)
                 raise
             # Everything is as published, also if somebody changed it and changed it back.
             await backend.layers(image_id)
-            step = Step(
+            step = Step[PublishedImage, Signal](
                 signal=None,
                 actor=actor_of(caller),
                 reason="verified",
@@ -268,56 +260,22 @@ class ImageUseCases:
             )
             return await self.repository.move(image_id, step)
 
-    async def drop(self, image_id: str, caller: Caller, *, despite_lock: bool = False) -> PublishedImage:
-        """Drops it; what was made from it stays. A dropped one counts as success. `despite_lock` says that a
-        second proof allowed it.
-        """
-        image = await self.get(image_id, caller)
+    async def own(self, ref: str, caller: Caller) -> PublishedImage:
+        image = await self.get(ref, caller)
         rules.refuse_strangers(image, caller)
-        check_lock = None if despite_lock else refuse_locked
-        return await self.remove(
-            image, Signal.DROP, actor=actor_of(caller), reason="removed_by_caller", check=check_lock
-        )
+        return image
 
-    async def remove(
-        self,
-        image: PublishedImage,
-        signal: Signal,
-        *,
-        actor: str,
-        reason: str,
-        check: Callable[[PublishedImage], None] | None = None,
-    ) -> PublishedImage:
-        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
-        interrupted.
-        """
-
-        async def act() -> PublishedImage:
-            current = await self.repository.find(image.id)
-            if current is None or current.state in OVER:
-                return current or image
-            if self.readers[image.id]:
-                raise Conflict(why=f"{image.id} is being read", reason="in_use", hint="Try again in a while.")
-            if current.state is not State.DROPPING:
-                await self.repository.move(
-                    image.id, Step(signal=signal, actor=actor, reason=reason, check=check)
-                )
-            await self._forget(image)
-            return await self.repository.move(
-                image.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason)
-            )
-
-        return await self.operations.perform(image.id, "drop", act)
-
-    async def _forget(self, image: PublishedImage) -> None:
+    async def erase(self, record: PublishedImage) -> None:
         """Removes the disk and the list. One that is gone already counts as success."""
-        await reconciler_of(self.sandboxes.dependencies.backends.get(image.backend), image.backend).drop(
-            image.id
-        )
-        await asyncio.to_thread(self.lists.drop, image.id)
+        await reconciler_of(self.sandboxes.backends.get(record.backend), record.backend).drop(record.id)
+        await asyncio.to_thread(self.lists.drop, record.id)
+
+    def refuse_drop(self, record: PublishedImage) -> None:
+        if self.readers[record.id]:
+            raise Conflict(why=f"{record.id} is being read", reason="in_use", hint="Try again in a while.")
 
     def shaper(self, name: str) -> ShapesDisks:
-        backend = self.sandboxes.dependencies.backends.get(name)
+        backend = self.sandboxes.backends.get(name)
         if not isinstance(backend, ShapesDisks):
             raise NotAvailable(what="images", why=f"{name} cannot publish disks")
         return backend
@@ -328,9 +286,7 @@ class ImageUseCases:
         self.shaper(planned.backend)
 
         def check(conn: Connection) -> None:
-            if planned.account != OWNER_ACCOUNT:
-                held = records.holding(conn, planned.account)
-                check_room(held, self.policy, "image", more_bytes=planned.size_bytes)
+            self.check_room(conn, planned, more_bytes=planned.size_bytes)
 
         opened = await self.repository.create(planned, check=check, also=also)
         return await self.operations.perform(
@@ -340,7 +296,7 @@ class ImageUseCases:
     async def _make(
         self, opened: PublishedImage, wanted: Wanted, caller: Caller, make: Make
     ) -> PublishedImage:
-        actor, backend = actor_of(caller), self.shaper(opened.backend)
+        backend = self.shaper(opened.backend)
         try:
             change = Shaping(self.policy.bounds, clean=wanted.clean)
             async with self.walks.turn(opened.account):
@@ -348,13 +304,9 @@ class ImageUseCases:
                 layers, bounds = await backend.layers(opened.id), self.policy.bounds
                 found = await asyncio.to_thread(survey_and_list, opened.id, layers, bounds, self.lists)
             made = Made(base=layers.base, survey=found, stripped=change.stripped)
-            return await self._record(opened, wanted, made, actor)
+            return await self._record(opened, wanted, made, actor_of(caller))
         except BaseException as error:
-            await self._forget(opened)
-            why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
-            code = error.code if isinstance(error, SandboxerError) else "broken"
-            step = Step(signal=Signal.FAIL, actor=actor, reason=code, data={"why": why})
-            await self.repository.move(opened.id, step)
+            await self.give_up(opened, error, caller)
             raise
 
     async def _record(self, opened: PublishedImage, wanted: Wanted, made: Made, actor: str) -> PublishedImage:
@@ -373,10 +325,11 @@ class ImageUseCases:
         }
         if wanted.visibility is not Visibility.PRIVATE:
             rules.refuse_findings(replace(opened, **changes))
-        if opened.account != OWNER_ACCOUNT:
-            more = max(0, size - opened.size_bytes)
-            await self.repository.store.read(lambda conn: self._check_more(conn, opened.account, more))
-        step = Step(
+        more = max(0, size - opened.size_bytes)
+        await self.repository.store.read(
+            lambda conn: self.check_room(conn, opened, more_bytes=more, counted=ITSELF)
+        )
+        step = Step[PublishedImage, Signal](
             signal=Signal.TAKEN,
             actor=actor,
             reason="published",
@@ -385,41 +338,21 @@ class ImageUseCases:
         )
         return await self.repository.move(opened.id, step)
 
-    def _check_more(self, conn: Connection, account: str, more_bytes: int) -> None:
-        """Checks the quota; its own record is among those counted."""
-        held = records.holding(conn, account)
-        held = replace(held, count=held.count - 1)
-        check_room(held, self.policy, "image", more_bytes=more_bytes)
-
-    def _planned(
-        self,
-        wanted: Wanted,
-        caller: Caller,
-        *,
-        account: str,
-        source: str,
-        backend: str,
-        profile: str,
-        resources: Resources,
-    ) -> PublishedImage:
+    def _planned(self, wanted: Wanted, caller: Caller, **of_source: Any) -> PublishedImage:
+        """The owner of the source owns the image, also when the operator publishes it."""
         now = self.clock.now()
         return PublishedImage(
             id=new_id(PREFIX),
             version=0,
-            # The owner of the source owns the image, also when the operator publishes it.
-            account=account,
             created_by=caller.public_key,
             name=wanted.name,
             description=wanted.description,
             visibility=wanted.visibility,
             state=State.TAKING,
             reason="requested",
-            source=source,
-            backend=backend,
             base="",
-            profile=profile,
-            resources=resources,
             config=dict(wanted.config),
             created_at=now,
             state_since=now,
+            **of_source,
         )

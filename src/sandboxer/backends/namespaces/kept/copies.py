@@ -29,8 +29,9 @@ from pathlib import Path
 from sandboxer.backends.namespaces import btrfs
 from sandboxer.backends.namespaces.kept.records import Heritage, HeritageFolder, Owner
 from sandboxer.backends.namespaces.pool import BIRTH, IMAGE_NOTE, MB, SPARE, Pool, PoolKind
+from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken, Conflict, NoCapacity, NotFound
-from sandboxer.kernel.ids import is_kept_id
+from sandboxer.kernel.values import is_kept_id
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # For a hundred copies one thread took 100 commits, 32 took 6, a hundred took 4 and more time.
@@ -80,9 +81,7 @@ class Copies:
         try:
             with _full_pool_refused():
                 self._copy(self.path(disk_id), place, read_only=False)
-            if self._pool.limits_disks:
-                with _opened(place / "disk") as fd:
-                    btrfs.limit(fd, limit_mb * MB)
+            self._pool.set_limit(f"{place.name}/disk", limit_mb)
             (place / "disk" / IMAGE_NOTE).write_text(image)
         except BaseException:
             self.discard(sandbox_id)
@@ -97,13 +96,11 @@ class Copies:
         try:
             with _full_pool_refused():
                 if self.are_instant:
-                    with _opened(place) as fd:
+                    with opened(place) as fd:
                         btrfs.create_subvolume(fd, "disk")
                 else:
                     os.mkdir(disk, 0o700)
-            if self._pool.limits_disks:
-                with _opened(disk) as fd:
-                    btrfs.limit(fd, limit_mb * MB)
+            self._pool.set_limit(f"{place.name}/disk", limit_mb)
             for name in ("upper", "work"):
                 os.mkdir(disk / name)
                 os.chmod(disk / name, 0o755)
@@ -123,7 +120,7 @@ class Copies:
         return self._pool.path / f"{BIRTH}{new_id}" / "disk"
 
     def prepared_number(self, new_id: str) -> int:
-        with _opened(self.prepared(new_id)) as fd:
+        with opened(self.prepared(new_id)) as fd:
             return btrfs.subvolume_id(fd)
 
     def keep_prepared(self, new_id: str) -> None:
@@ -138,7 +135,7 @@ class Copies:
 
     def swap(self, sandbox_id: str) -> None:
         """Exchanges the prepared copy and the disk in one step; `discard` then removes the old one."""
-        with _opened(self._pool.path) as fd:
+        with opened(self._pool.path) as fd:
             btrfs.exchange(fd, f"{BIRTH}{sandbox_id}/disk", sandbox_id)
 
     def discard(self, sandbox_id: str) -> None:
@@ -149,11 +146,11 @@ class Copies:
         """Returns the state of a kept disk, to notice a change; None where that is not possible."""
         if not self.are_instant:
             return None
-        with _opened(self.path(disk_id)) as fd:
+        with opened(self.path(disk_id)) as fd:
             return btrfs.look_at(fd)
 
     def number(self, disk_id: str) -> int:
-        with _opened(self.path(disk_id)) as fd:
+        with opened(self.path(disk_id)) as fd:
             return btrfs.subvolume_id(fd)
 
     def measure(self, disk_id: str) -> int:
@@ -174,17 +171,8 @@ class Copies:
                 full = "No space left" in done.stderr
                 raise OSError(errno.ENOSPC if full else errno.EIO, done.stderr.strip()[:200])
             return
-        with _opened(source) as source_fd, _opened(place) as place_fd:
+        with opened(source) as source_fd, opened(place) as place_fd:
             btrfs.snapshot(source_fd, place_fd, "disk", read_only=read_only)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

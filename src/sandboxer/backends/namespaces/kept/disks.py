@@ -7,24 +7,23 @@ that: the same that is taken of a sandbox, with the same proof that nobody chang
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
-from sandboxer.backends.contract import Content, KeptDisk, KeptLayers, KeptSizes, Order, Resources
-from sandboxer.backends.namespaces import admission
+from sandboxer.backends.contract import Content, KeptDisk, KeptLayers, KeptSizes, Order
 from sandboxer.backends.namespaces.box import Box
 from sandboxer.backends.namespaces.dependencies import SCRATCH, BackendDependencies
 from sandboxer.backends.namespaces.kept import renewal
 from sandboxer.backends.namespaces.kept.copies import Spares
-from sandboxer.backends.namespaces.kept.records import Heritage, Owner
+from sandboxer.backends.namespaces.kept.records import Heritage, Owner, check_kept_id
 from sandboxer.backends.namespaces.kept.renewal import Renewal
 from sandboxer.backends.namespaces.pool import MB, DiskBirths
 from sandboxer.backends.namespaces.removal import Ending
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
-from sandboxer.kernel.ids import is_kept_id
+from sandboxer.backends.shared import opened
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, or_not_found
 from sandboxer.kernel.tasks import in_thread
+from sandboxer.kernel.values import is_kept_id
 
 # Plain folders are copied file by file, with the processes held still meanwhile.
 _FREEZE_TIMEOUT_S = 5.0
@@ -40,8 +39,8 @@ class Keeping:
         self._spares = Spares(dependencies.pool, dependencies.copies)
 
     async def take(self, box: Box, disk_id: str) -> KeptDisk:
-        if not is_kept_id(disk_id):
-            raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
+        check_kept_id(disk_id)
+        self._dependencies.check_not_tight()
         heritage = await in_thread(self._dependencies.threads, self._take_now, box, disk_id)
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
@@ -59,6 +58,19 @@ class Keeping:
             # Who takes a copy made ahead needs no look of its own: it was checked before it was copied.
             return heritage
         return await in_thread(self._dependencies.threads, self._check_now, disk_id, suspected)
+
+    async def check_room(self, heritage: Heritage, disk_mb: int, *, field: str = "disk_mb") -> None:
+        """Refuses a copy onto a disk that is smaller than what was written: a copy's limit counts only what
+        it writes itself, and by copies of copies a small disk would come to hold any amount.
+        """
+        written = (owner for owner in heritage.owners if not is_kept_id(owner.sandbox_id))
+        held = self._dependencies.counting.at_most(tuple(written))
+        if held > disk_mb * MB:
+            held = min(held, (await self.sizes(heritage.id)).referenced_bytes)
+        if held > disk_mb * MB:
+            raise InvalidRequest(
+                field=field, why=f"{heritage.id} holds {-(-held // MB)} MB, and the disk has {disk_mb} MB"
+            )
 
     async def sizes(self, disk_id: str) -> KeptSizes:
         return await in_thread(self._dependencies.threads, self._sizes_now, disk_id)
@@ -108,9 +120,10 @@ class Keeping:
         dependencies = self._dependencies
         heritage = await self.check(disk_id)
         dependencies.image_path(heritage.image)
+        await self.check_room(heritage, box.disk_mb)
         left_mb = await in_thread(dependencies.threads, dependencies.counting.left_behind_mb, box.sandbox_id)
         wanted = dependencies.promised.with_kept(dependencies.promised.kept_mb + left_mb)
-        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
+        dependencies.check_fits(wanted)
         await in_thread(dependencies.threads, self._prepare_now, box, heritage)
         try:
             if dependencies.has_processes(box):
@@ -133,21 +146,8 @@ class Keeping:
             dependencies.copies.keep(box.sandbox_id, disk_id)
         else:
             self._copy_still(box, disk_id)
-        seen = dependencies.copies.look(disk_id)
-        heritage = Heritage(
-            id=disk_id,
-            owners=owners,
-            image=dependencies.pool.image_of(box.sandbox_id) or box.image,
-            uuid="" if seen is None else seen.uuid,
-            changed=0 if seen is None else seen.changed,
-            at_most_bytes=dependencies.counting.at_most(owners),
-        )
-        try:
-            dependencies.heritages.write(heritage)
-        except BaseException:
-            dependencies.copies.drop(disk_id)
-            raise
-        return heritage
+        image = dependencies.pool.image_of(box.sandbox_id) or box.image
+        return dependencies.record_kept(Heritage(id=disk_id, owners=owners, image=image))
 
     def _copy_still(self, box: Box, disk_id: str) -> None:
         dependencies = self._dependencies
@@ -197,10 +197,7 @@ class Keeping:
     def _prepare_now(self, box: Box, heritage: Heritage) -> None:
         dependencies = self._dependencies
         dependencies.copies.prepare(heritage.id, box.sandbox_id, limit_mb=box.disk_mb, image=heritage.image)
-        older = dependencies.heritages.known.get(box.sandbox_id)
-        both = {*heritage.owners, *(() if older is None else older.owners)}
-        # Either disk may be there after a crash.
-        dependencies.heritages.write(Heritage(id=box.sandbox_id, owners=tuple(sorted(both))))
+        dependencies.heritages.write_either(box.sandbox_id, heritage.owners)
 
     def _swap_now(self, stopped: Box, heritage: Heritage) -> int:
         dependencies = self._dependencies
@@ -212,9 +209,7 @@ class Keeping:
 
     def _sizes_now(self, disk_id: str) -> KeptSizes:
         dependencies = self._dependencies
-        heritage = dependencies.heritages.find_kept(disk_id)
-        if heritage is None:
-            raise NotFound(what="kept disk", id=disk_id)
+        heritage = or_not_found(dependencies.heritages.find_kept(disk_id), what="kept disk", id=disk_id)
         if heritage.bytes is None:
             heritage = replace(heritage, bytes=dependencies.copies.measure(disk_id))
             dependencies.heritages.amend(heritage)
@@ -245,7 +240,7 @@ class Shaping:
         )
 
     async def copy(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
-        _check_id(new_id)
+        check_kept_id(new_id)
         source = await self._keeping.check(disk_id)
         limit_mb = source.at_most_bytes // MB + _CHANGE_MB
         copies = self._dependencies.copies
@@ -256,7 +251,7 @@ class Shaping:
         return await self._shape(new_id, prepare, change, source, promise_mb=_CHANGE_MB)
 
     async def fill(self, new_id: str, fill: Callable[[int], None], *, limit_mb: int) -> KeptDisk:
-        _check_id(new_id)
+        check_kept_id(new_id)
         copies = self._dependencies.copies
 
         def prepare() -> None:
@@ -276,15 +271,12 @@ class Shaping:
     ) -> KeptDisk:
         """Makes a kept disk. The space it may take is promised meanwhile; afterwards what it took."""
         dependencies = self._dependencies
-        meanwhile = Resources(vcpus=0.0, memory_mb=0, disk_mb=promise_mb, pids=0)
-        wanted = dependencies.promised.with_disk(meanwhile)
-        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
-        dependencies.promised = wanted
+        dependencies.take_promise(dependencies.promised.with_disk(promise_mb))
         try:
             heritage = await in_thread(dependencies.threads, self._shape_now, new_id, prepare, change, source)
         finally:
             kept_mb = await in_thread(dependencies.threads, dependencies.counting.kept_mb)
-            dependencies.promised = dependencies.promised.with_kept(kept_mb).with_disk(meanwhile, -1)
+            dependencies.promised = dependencies.promised.with_kept(kept_mb).with_disk(-promise_mb)
         return KeptDisk(disk_id=new_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
     def _shape_now(
@@ -294,39 +286,16 @@ class Shaping:
         change: Callable[[int], None] | None,
         source: Heritage,
     ) -> Heritage:
-        dependencies, copies = self._dependencies, self._dependencies.copies
+        copies = self._dependencies.copies
         prepare()
         try:
             if change is not None:
-                fd = os.open(copies.prepared(new_id) / "upper", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
+                with opened(copies.prepared(new_id) / "upper") as fd:
                     change(fd)
-                finally:
-                    os.close(fd)
             owners = source.owners
             if copies.are_instant:
                 owners = (*owners, Owner(copies.prepared_number(new_id), new_id))
             copies.keep_prepared(new_id)
         finally:
             copies.discard(new_id)
-        seen = copies.look(new_id)
-        heritage = replace(
-            source,
-            id=new_id,
-            owners=owners,
-            uuid="" if seen is None else seen.uuid,
-            changed=0 if seen is None else seen.changed,
-            at_most_bytes=dependencies.counting.at_most(owners),
-            bytes=None,
-        )
-        try:
-            dependencies.heritages.write(heritage)
-        except BaseException:
-            copies.drop(new_id)
-            raise
-        return heritage
-
-
-def _check_id(new_id: str) -> None:
-    if not is_kept_id(new_id):
-        raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
+        return self._dependencies.record_kept(Heritage(id=new_id, owners=owners, image=source.image))

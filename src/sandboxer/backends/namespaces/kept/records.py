@@ -11,12 +11,13 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from sandboxer.kernel.ids import is_kept_id, is_sandbox_id, is_volume_id
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import is_kept_id, is_sandbox_id, is_volume_id, value_class
 
 
 class Owner(NamedTuple):
@@ -25,7 +26,7 @@ class Owner(NamedTuple):
     sandbox_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Heritage:
     # Of a kept disk, of a sandbox or of a volume.
     id: str
@@ -45,6 +46,11 @@ class Heritage:
 
 
 _FIELDS = tuple(field.name for field in fields(Heritage))
+
+
+def check_kept_id(disk_id: str) -> None:
+    if not is_kept_id(disk_id):
+        raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
 
 
 class HeritageFolder:
@@ -69,6 +75,14 @@ class HeritageFolder:
         fresh.write_text(json.dumps(asdict(heritage)))
         os.rename(fresh, self._path / f"{heritage.id}.json")
         self._know(heritage)
+
+    def write_either(self, id_: str, owners: Iterable[Owner]) -> None:
+        """Records that a disk is about to be exchanged for one with these owners: either may be there after a
+        crash.
+        """
+        older = self.known.get(id_)
+        both = {*owners, *(() if older is None else older.owners)}
+        self.write(Heritage(id=id_, owners=tuple(sorted(both))))
 
     def amend(self, heritage: Heritage) -> bool:
         """Adds to a record. Returns False if it was removed meanwhile, and leaves it so."""

@@ -6,19 +6,18 @@ written, and where nothing may be followed either, is the launcher's business (`
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from sandboxer.backends.namespaces.pool import HOSTS, DiskBirths
+from sandboxer.backends.shared import opened, opened_beneath
+from sandboxer.kernel.values import value_class
 
 _HOST_KEY = re.compile(r"ssh_host_(rsa|ecdsa|ed25519)_key")
 _OF_HOST_KEYS = re.compile(r"ssh_host_[A-Za-z0-9_.-]{1,60}")
@@ -29,7 +28,7 @@ _MAX_HOSTS_BYTES = 64 * 1024
 _MAX_HOST_KEYS = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Renewal:
     """Lists what is to be renewed. Found once: a kept disk does not change."""
 
@@ -43,8 +42,7 @@ class Renewal:
 
 def look_for(disk: Path) -> Renewal:
     """Finds what is to be renewed in this kept disk. Blocks."""
-    upper = os.open(disk / "upper", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(disk / "upper") as upper:
         names = sorted(_listed(upper, "etc/ssh"))[:_MAX_HOST_KEYS]
         keys = tuple(name for name in names if _HOST_KEY.fullmatch(name))
         public = {f"{name}.pub" for name in keys}
@@ -56,8 +54,6 @@ def look_for(disk: Path) -> Renewal:
             stray_keys=tuple(strays),
             seeds=tuple(path for path in _SEEDS if _is_file(upper, path)),
         )
-    finally:
-        os.close(upper)
 
 
 def births(disk: Path, renewal: Renewal, hostname: str) -> DiskBirths:
@@ -99,32 +95,14 @@ def _kept_lines(hosts: bytes) -> str:
     return "".join(f"{line}\n" for line in lines if line not in usual)
 
 
-@contextlib.contextmanager
-def _folder(root: int, path: str) -> Iterator[int | None]:
-    """Opens a folder; None if there is none, or a link is on the way."""
-    fd = os.dup(root)
-    try:
-        for part in filter(None, path.split("/")):
-            try:
-                inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            except OSError:
-                yield None
-                return
-            os.close(fd)
-            fd = inner
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _listed(root: int, path: str) -> list[str]:
-    with _folder(root, path) as fd:
+    with opened_beneath(root, os.fsencode(path)) as fd:
         return [] if fd is None else os.listdir(fd)
 
 
 def _is_file(root: int, path: str) -> bool:
     folder, _, name = path.rpartition("/")
-    with _folder(root, folder) as fd:
+    with opened_beneath(root, os.fsencode(folder)) as fd:
         if fd is None:
             return False
         try:
@@ -137,11 +115,8 @@ def _read(root: int, path: str) -> bytes:
     if not _is_file(root, path):
         return b""
     folder, _, name = path.rpartition("/")
-    with _folder(root, folder) as fd:
+    with opened_beneath(root, os.fsencode(folder)) as fd:
         if fd is None:
             return b""
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-        try:
+        with opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd) as file:
             return os.read(file, _MAX_HOSTS_BYTES)
-        finally:
-            os.close(file)

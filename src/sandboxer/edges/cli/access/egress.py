@@ -1,4 +1,4 @@
-"""`egress show|allow|deny|remove|replace|explain|log`: what a sandbox of trust `semi` may reach outside.
+"""`egress show|allow|deny|delete|replace|explain|log`: what a sandbox with a filtered network may reach.
 
 The word `account` in place of an id means the rules that hold in all sandboxes of the account.
 """
@@ -21,7 +21,7 @@ from sandboxer.sdk.sync.access import AccountEgress, Egress
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire import egress as wire
 
-app = group("What a sandbox of trust level `semi` may reach outside.")
+app = group("What a sandbox with a filtered network may reach.")
 groups = {"egress": app}
 Target = Annotated[
     str,
@@ -36,7 +36,7 @@ Path = Annotated[str | None, typer.Option("--path", help="Only this path and bel
 
 @verb(app, "show")
 def show(platform: Sandboxer, target: Target) -> object:
-    """The rules that stand, and how much went through.
+    """Show the rules, and how much went through.
 
     Examples:
 
@@ -81,13 +81,13 @@ def deny(platform: Sandboxer, target: Target, host: Host, method: Method = None,
     return _policy(_egress(platform, target).deny(name, **facts))
 
 
-@verb(app, "remove")
+@verb(app, "delete")
 def remove(platform: Sandboxer, target: Target, host: Host) -> object:
     """Take away every rule about a host, or one port of it; what is open there and not allowed any more ends.
 
     Examples:
 
-        sandboxer egress remove sbx_0123456789abcdefghjkmnpqrs pypi.org
+        sandboxer egress delete sbx_0123456789abcdefghjkmnpqrs pypi.org
     """
     egress = _egress(platform, target)
     standing = egress.show()
@@ -126,7 +126,7 @@ def replace(
         FilePath, typer.Argument(help="JSON: `rules`, and of a sandbox `default`, `secrets`, `limits`.")
     ],
 ) -> object:
-    """Put a whole policy in place of what stands; felt at once.
+    """Replace the whole policy; it holds at once.
 
     Examples:
 

@@ -1,8 +1,9 @@
-"""`secrets set|list|remove|inject|injected|wipe`: values come from stdin or a prompt, never from argv."""
+"""`secret set|list|show|delete|inject|wipe`: values come from stdin or a prompt, never from argv."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,11 +11,12 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId
 from sandboxer.edges.cli.output import ago, columns
-from sandboxer.edges.cli.verbs import Answer, group, verb
+from sandboxer.edges.cli.verbs import Answer, gone, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire.secrets import InjectedSecret
 
 app = group("Keep secrets sealed, inject them into sandboxes, wipe them.")
-groups = {"secrets": app}
+groups = {"secret": app}
 Name = Annotated[str, typer.Argument(help="Letters, digits and _.", metavar="NAME")]
 
 
@@ -24,9 +26,9 @@ def set_secret(platform: Sandboxer, name: Name) -> Answer:
 
     Examples:
 
-        printf %s "$TOKEN" | sandboxer secrets set GITHUB_TOKEN
+        printf %s "$TOKEN" | sandboxer secret set GITHUB_TOKEN
 
-        sandboxer secrets set GITHUB_TOKEN < token.txt
+        sandboxer secret set GITHUB_TOKEN < token.txt
     """
     value = _read_value(name)
     kept = platform.secrets.set(name, value)
@@ -34,13 +36,20 @@ def set_secret(platform: Sandboxer, name: Name) -> Answer:
 
 
 @verb(app, "list")
-def list_secrets(platform: Sandboxer) -> Answer:
+def list_secrets(
+    platform: Sandboxer,
+    sandbox: Annotated[str | None, typer.Option(help="What this sandbox has been given instead.")] = None,
+) -> Answer:
     """List the names of the account's secrets. No command shows a value.
 
     Examples:
 
-        sandboxer secrets list
+        sandboxer secret list
+
+        sandboxer secret list --sandbox sbx_0123456789abcdefghjkmnpqrs
     """
+    if sandbox is not None:
+        return _given(platform.sandbox(sandbox).secrets.list())
     found = platform.secrets.list()
     rows = [(one.name, str(one.size_bytes), ago(one.updated_at)) for one in found]
     return Answer(list(found), columns(rows, "NAME", "BYTES", "SET"))
@@ -52,21 +61,21 @@ def show_secret(platform: Sandboxer, name: Name) -> object:
 
     Examples:
 
-        sandboxer secrets show GITHUB_TOKEN
+        sandboxer secret show GITHUB_TOKEN
     """
     return platform.secrets.get(name)
 
 
-@verb(app, "remove")
+@verb(app, "delete")
 def remove(platform: Sandboxer, name: Name) -> Answer:
     """Forget a secret. Sandboxes that have it keep it until it is wiped there.
 
     Examples:
 
-        sandboxer secrets remove GITHUB_TOKEN
+        sandboxer secret delete GITHUB_TOKEN
     """
     platform.secrets.remove(name)
-    return Answer({"name": name, "removed": True}, f"removed {name}")
+    return gone(name=name)
 
 
 @verb(app, "inject")
@@ -81,24 +90,15 @@ def inject(
 
     Examples:
 
-        sandboxer secrets inject sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+        sandboxer secret inject sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
 
-        sandboxer secrets inject sbx_0123456789abcdefghjkmnpqrs DEPLOY_KEY --files --no-env
+        sandboxer secret inject sbx_0123456789abcdefghjkmnpqrs DEPLOY_KEY --files --no-env
     """
     found = platform.sandbox(sandbox_id).secrets.inject(*names, env=not no_env, files=files)
-    rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
-    return Answer(list(found), columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
+    return _given(found)
 
 
-@verb(app, "injected")
-def injected(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """List what a sandbox has been given.
-
-    Examples:
-
-        sandboxer secrets injected sbx_0123456789abcdefghjkmnpqrs
-    """
-    found = platform.sandbox(sandbox_id).secrets.list()
+def _given(found: Sequence[InjectedSecret]) -> Answer:
     rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
     return Answer(list(found), columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
 
@@ -113,9 +113,9 @@ def wipe(
 
     Examples:
 
-        sandboxer secrets wipe sbx_0123456789abcdefghjkmnpqrs
+        sandboxer secret wipe sbx_0123456789abcdefghjkmnpqrs
 
-        sandboxer secrets wipe sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+        sandboxer secret wipe sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
     """
     done = platform.sandbox(sandbox_id).secrets.wipe(name)
     lines = ["wiped " + (", ".join(done.wiped) or "nothing")]
@@ -134,5 +134,5 @@ def _read_value(name: str) -> str:
             raise CommandFailed("the value is not UTF-8", next_step="Encode it, in base64 say.") from None
     value = value.removesuffix("\n")
     if not value:
-        raise CommandFailed("the value is empty", next_step=f"printf %s … | sandboxer secrets set {name}")
+        raise CommandFailed("the value is empty", next_step=f"printf %s … | sandboxer secret set {name}")
     return value

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json as jsons
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,19 +13,20 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from sandboxer.edges.cli.artifacts.base_images import app
+from sandboxer.edges.cli.artifacts.base_images import MADE_WITHIN_S, app, list_built, say
 from sandboxer.edges.cli.cp import progress
-from sandboxer.edges.cli.options import (
-    VolumeOption,
-    mounts,
-)
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts
 from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size
-from sandboxer.edges.cli.verbs import Answer, each, verb
+from sandboxer.edges.cli.verbs import Answer, Row, each, noun, rows, show_answer, verb
+from sandboxer.sdk.errors import Refused
+from sandboxer.sdk.sync.artifacts import Images
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Image
 from sandboxer.wire.images import PublishedImage
 
 Id = Annotated[str, typer.Argument(help="Id of the image (img_…).", metavar="ID")]
+AnotherName = Annotated[str | None, typer.Option(help="Another name.")]
 Account = Annotated[str, typer.Argument(help="Id of the account.")]
 Visibility = Annotated[str, typer.Option(help="private, unlisted or public.")]
 Clean = Annotated[bool, typer.Option("--clean", help="Leave out files that look like secrets.")]
@@ -30,12 +34,33 @@ _SLOW_S = 900.0
 groups = {"image": app}
 
 
+def _show(one: PublishedImage) -> Answer:
+    facts = [
+        ("image", plain(one.id)),
+        ("name", one.name),
+        ("of", one.account),
+        ("state", _state(one)),
+        ("seen by", one.visibility),
+        ("digest", one.digest),
+        ("size", f"{size(one.size_bytes)} in {_counted(one.files, 'file')}, over {one.base or 'nothing'}"),
+        ("source", one.source),
+        ("offered to", one.offered_to or ""),
+        ("left out", _counted(one.stripped_count, "file") if one.stripped_count else ""),
+        ("checked", ago(one.verified_at)),
+        ("locked", ago(one.locked_at)),
+    ]
+    shown = facts_table([(name, value) for name, value in facts if value])
+    return Answer(one, shown, note=_findings(one) if one.findings_count else None)
+
+
+def _show_users(accounts: Sequence[str]) -> Answer:
+    return Answer(list(accounts), "used by", plain(", ".join(accounts) or "nobody else"))
+
+
 @verb(app, "publish", wait="reading every file", timeout_s=_SLOW_S)
 def publish(
     platform: Sandboxer,
-    source: Annotated[
-        str, typer.Argument(help="A snapshot (snp_…), a sandbox (sbx_…), or a service by id or name.")
-    ],
+    source: Annotated[str, typer.Argument(help="A snapshot, a sandbox or a service, by id or name.")],
     name: Annotated[str, typer.Option(help="A name for people.")],
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     visibility: Visibility = "private",
@@ -47,20 +72,30 @@ def publish(
 
         sandboxer image publish snp_0123456789abcdefghjkmnpqrs --name tool
 
-        sandboxer image publish sbx_0123456789abcdefghjkmnpqrs --name tool --visibility public --clean
+        sandboxer image publish dev --name tool --visibility public --clean
     """
-    kinds = {"snp_": "snapshot", "sbx_": "sandbox"}
-    given = {kinds.get(source[:4], "service"): source}
-    return _show(
-        platform.images.publish(name, description=description, visibility=visibility, clean=clean, **given)
-    )
+    told: Any = {"description": description, "visibility": visibility, "clean": clean}
+    # A name may be any of the three; if it is none, the error is that of a sandbox, the usual case.
+    for kind in {"snp_": ("snapshot",), "sbx_": ()}.get(source[:4], ("service", "snapshot")):
+        try:
+            return _show(platform.images.publish(name, **(told | {kind: source})))
+        except Refused as error:
+            # Not every sandbox's name could be a service's.
+            if error.code not in ("not_found", "invalid_request"):
+                raise
+    return _show(platform.images.publish(name, sandbox=source, **told))
 
 
-@verb(app, "list")
+@app.command("list")
 def list_all(
-    platform: Sandboxer,
     filter: Annotated[str, typer.Option(help="all, owned, shared, public, or base: the host's own.")] = "all",
-) -> Answer:
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Base images that were built on this host; asks no server.")
+    ] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
     """List images that a sandbox may start from: the host's own by name, published ones by id, newest first.
 
     Examples:
@@ -68,7 +103,17 @@ def list_all(
         sandboxer image list
 
         sandboxer image list --filter owned --json
+
+        sandboxer image list --offline --state-dir /var/lib/sandboxer
     """
+    if offline:
+        show_answer(list_built(state_dir), is_json=json)
+        return
+    with client(url, state_dir) as platform:
+        show_answer(_images(platform, filter), is_json=json)
+
+
+def _images(platform: Sandboxer, filter: str) -> Answer:
     base = platform.images.base() if filter in ("all", "base") else []
     found = [] if filter == "base" else list(platform.images.list(which=filter))
     rows: list[tuple[str | Text, ...]]
@@ -89,35 +134,25 @@ def list_all(
     ]
     shown = columns(rows, "IMAGE", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", "")
     hint = [] if rows else ["[dim]none; publish one with[/] sandboxer image publish"]
-    return Answer({"base": base, "published": found}, shown, *hint)
+    return Answer([*base, *found], shown, *hint)
 
 
-@verb(app, "show")
-def show(platform: Sandboxer, id: Id) -> object:
-    """Show one published image.
-
-    Examples:
-
-        sandboxer image show img_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.images.get(id))
-
-
-@verb(app, "change")
-def change(
-    platform: Sandboxer,
-    id: Id,
-    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
-    description: Annotated[str | None, typer.Option(help="Another description.")] = None,
-    visibility: Annotated[str | None, typer.Option(help="private, unlisted or public.")] = None,
-) -> object:
-    """Name it, describe it, or say who may see it.
-
-    Examples:
-
-        sandboxer image change img_0123456789abcdefghjkmnpqrs --visibility public
-    """
-    return _show(platform.images.change(id, name=name, description=description, visibility=visibility))
+of_images = partial(rows, app, noun("images"), {"image_id": Id})
+of_images(
+    _show,
+    Row("show", Images.get, "Show one published image.", "image show img_0123456789abcdefghjkmnpqrs"),
+    Row(
+        "update",
+        Images.change,
+        "Name it, describe it, or say who may see it.",
+        "image update img_0123456789abcdefghjkmnpqrs --visibility public",
+        {
+            "name": (AnotherName, None),
+            "description": (Annotated[str | None, typer.Option(help="Another description.")], None),
+            "visibility": (Annotated[str | None, typer.Option(help="private, unlisted or public.")], None),
+        },
+    ),
+)
 
 
 @verb(app, "spawn", wait="making sandboxes", timeout_s=_SLOW_S)
@@ -144,17 +179,18 @@ def spawn(
     return Answer(made, *shown.parts, sep="\n", note=Group(*failed) if failed else None)
 
 
-@verb(app, "clone", wait="reading every file", timeout_s=_SLOW_S)
-def clone(
-    platform: Sandboxer, id: Id, name: Annotated[str | None, typer.Option(help="Another name.")] = None
-) -> object:
-    """Copy an image into your own account.
-
-    Examples:
-
-        sandboxer image clone img_0123456789abcdefghjkmnpqrs --name mine
-    """
-    return _show(platform.images.clone(id, name=name))
+of_images(
+    _show,
+    Row(
+        "clone",
+        Images.clone,
+        "Copy an image into your own account.",
+        "image clone img_0123456789abcdefghjkmnpqrs --name mine",
+        {"name": (AnotherName, None)},
+    ),
+    wait="reading every file",
+    timeout_s=_SLOW_S,
+)
 
 
 @verb(app, "verify", wait="reading every file", timeout_s=_SLOW_S)
@@ -169,63 +205,47 @@ def verify(platform: Sandboxer, id: Id) -> Answer:
     return Answer(found, plain(found.id), "[green]is what was published[/]", plain(found.digest))
 
 
-@verb(app, "grants")
-def grants(platform: Sandboxer, id: Id) -> object:
-    """Show which accounts may use a private image.
-
-    Examples:
-
-        sandboxer image grants img_0123456789abcdefghjkmnpqrs
-    """
-    return _show_users(platform.images.grants(id))
-
-
-@verb(app, "grant")
-def grant(platform: Sandboxer, id: Id, account: Account) -> object:
-    """Let an account use an image.
-
-    Examples:
-
-        sandboxer image grant img_0123456789abcdefghjkmnpqrs bob
-    """
-    return _show_users(platform.images.grant(id, account))
-
-
-@verb(app, "revoke")
-def revoke(platform: Sandboxer, id: Id, account: Account) -> object:
-    """Take that back; what was made from it stays.
-
-    Examples:
-
-        sandboxer image revoke img_0123456789abcdefghjkmnpqrs bob
-    """
-    return _show_users(platform.images.revoke(id, account))
+of_images(
+    _show_users,
+    Row(
+        "grants",
+        Images.grants,
+        "Show which accounts may use a private image.",
+        "image grants img_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "grant",
+        Images.grant,
+        "Let an account use an image.",
+        "image grant img_0123456789abcdefghjkmnpqrs bob",
+        {"account": Account},
+    ),
+    Row(
+        "revoke",
+        Images.revoke,
+        "Take that back; what was made from it stays.",
+        "image revoke img_0123456789abcdefghjkmnpqrs bob",
+        {"account": Account},
+    ),
+)
 
 
-def _show_users(accounts: Sequence[str]) -> Answer:
-    return Answer({"granted_to": list(accounts)}, "used by", plain(", ".join(accounts) or "nobody else"))
-
-
-@verb(app, "transfer")
-def transfer(platform: Sandboxer, id: Id, account: Account) -> object:
-    """Offer an image to another account, which accepts it (`image accept`) and pays for it from then on.
-
-    Examples:
-
-        sandboxer image transfer img_0123456789abcdefghjkmnpqrs bob
-    """
-    return _show(platform.images.transfer(id, account))
-
-
-@verb(app, "accept")
-def accept(platform: Sandboxer, id: Id) -> object:
-    """Accept an image that was offered to you.
-
-    Examples:
-
-        sandboxer image accept img_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.images.accept(id))
+of_images(
+    _show,
+    Row(
+        "transfer",
+        Images.transfer,
+        "Offer an image to another account, which accepts it (`image accept`) and pays for it from then on.",
+        "image transfer img_0123456789abcdefghjkmnpqrs bob",
+        {"account": Account},
+    ),
+    Row(
+        "accept",
+        Images.accept,
+        "Accept an image that was offered to you.",
+        "image accept img_0123456789abcdefghjkmnpqrs",
+    ),
+)
 
 
 @verb(app, "export", timeout_s=_SLOW_S)
@@ -245,6 +265,64 @@ def export(
     with progress(f"export {to.name}", None) as count:
         written = platform.images.export(id, to, form=form, progress=count)
     return Answer({"file": str(to), "bytes": written}, plain(str(to)), size(written))
+
+
+@verb(app, "pull", timeout_s=MADE_WITHIN_S)
+def pull(
+    platform: Sandboxer,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="docker://HOST/NAME:TAG (or python:3.12), oci-archive:FILE, docker-archive:FILE.",
+            metavar="SOURCE",
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="A name for people; else the image's.")] = None,
+    visibility: Visibility = "private",
+    clean: Clean = False,
+    authfile: Annotated[
+        Path | None, typer.Option(help="Credentials as `docker login` keeps them (~/.docker/config.json).")
+    ] = None,
+    plain_http: Annotated[bool, typer.Option("--plain-http", help="Ask the registry without TLS.")] = False,
+) -> Answer:
+    """Fetch an image from a registry, or take one from an archive.
+
+    Examples:
+
+        sandboxer image pull python:3.12
+
+        sandboxer image pull docker://registry.example.com/team/tool:1 --authfile ~/.docker/config.json
+
+        sandboxer image pull oci-archive:tool.tar --name tool
+    """
+    transport, _, file = source.partition(":")
+    if transport in ("oci-archive", "docker-archive"):
+        return receive(platform, Path(file), name or Path(file).stem, visibility, clean)
+    user = None if authfile is None else _credentials(authfile, source)
+    return _show(
+        platform.images.pull(
+            source,
+            progress=say,
+            name=name,
+            visibility=visibility,
+            clean=clean,
+            user=user,
+            plain_http=plain_http,
+        )
+    )
+
+
+def _credentials(authfile: Path, source: str) -> dict[str, str]:
+    """Returns user and password of a registry from a file of Docker's or Podman's."""
+    registry = source.removeprefix("docker://").partition("/")[0]
+    known = jsons.loads(authfile.expanduser().read_text()).get("auths", {})
+    word = known.get(registry, {}).get("auth")
+    if not word:
+        raise CommandFailed(
+            f"{authfile} has no credentials for {registry}.", next_step=f"docker login {registry}"
+        )
+    username, _, password = base64.b64decode(word).decode().partition(":")
+    return {"username": username, "password": password}
 
 
 @verb(app, "import", timeout_s=_SLOW_S)
@@ -270,56 +348,26 @@ def receive(
     return _show(made)
 
 
-@verb(app, "lock")
-def lock(platform: Sandboxer, id: Id) -> object:
-    """Guard an image by a second proof.
-
-    Examples:
-
-        sandboxer image lock img_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.images.lock(id))
-
-
-@verb(app, "unlock", may_need_proof=True)
-def unlock(platform: Sandboxer, id: Id) -> object:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer image unlock img_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.images.unlock(id))
-
-
-@verb(app, "remove", may_need_proof=True)
-def remove(platform: Sandboxer, id: Id) -> object:
-    """Remove a published image; what was made from it stays.
-
-    Examples:
-
-        sandboxer image remove img_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.images.remove(id))
-
-
-def _show(one: PublishedImage) -> Answer:
-    facts = [
-        ("image", plain(one.id)),
-        ("name", one.name),
-        ("of", one.account),
-        ("state", _state(one)),
-        ("seen by", one.visibility),
-        ("digest", one.digest),
-        ("size", f"{size(one.size_bytes)} in {_counted(one.files, 'file')}, over {one.base or 'nothing'}"),
-        ("source", one.source),
-        ("offered to", one.offered_to or ""),
-        ("left out", _counted(one.stripped_count, "file") if one.stripped_count else ""),
-        ("checked", ago(one.verified_at)),
-        ("locked", ago(one.locked_at)),
-    ]
-    shown = facts_table([(name, value) for name, value in facts if value])
-    return Answer(one, shown, note=_findings(one) if one.findings_count else None)
+of_images(
+    _show,
+    Row(
+        "lock", Images.lock, "Guard an image by a second proof.", "image lock img_0123456789abcdefghjkmnpqrs"
+    ),
+    Row(
+        "unlock",
+        Images.unlock,
+        "Take that guard away, with a second proof.",
+        "image unlock img_0123456789abcdefghjkmnpqrs",
+        may_need_proof=True,
+    ),
+    Row(
+        "delete",
+        Images.remove,
+        "Remove a published image; what was made from it stays.",
+        "image delete img_0123456789abcdefghjkmnpqrs",
+        may_need_proof=True,
+    ),
+)
 
 
 def _findings(one: PublishedImage) -> Group:

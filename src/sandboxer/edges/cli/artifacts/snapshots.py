@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -20,13 +21,15 @@ from sandboxer.edges.cli.options import (
 from sandboxer.edges.cli.output import (
     ago,
     columns,
+    disk_state,
     facts_table,
     plain,
     size,
     state_text,
     until,
 )
-from sandboxer.edges.cli.verbs import Answer, each, group, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, each, group, noun, rows, verb
+from sandboxer.sdk.sync.artifacts import Snapshots
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.snapshots import Snapshot, SnapshotLine
 
@@ -35,15 +38,20 @@ groups = {"snapshot": app}
 
 Id = Annotated[str, typer.Argument(help="Id of the snapshot (snp_…).", metavar="ID")]
 LabelOption = Annotated[list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")]
-KeepFor = Annotated[str | None, typer.Option("--ttl", help="Drop it after this long: 4h, 7d.")]
-_STYLES = {"kept": "green", "unpaid": "yellow", "lost": "bold red", "failed": "bold red"}
+Name = Annotated[str | None, typer.Option(help="A name for people.")]
+KeepFor = Annotated[str | None, typer.Option("--ttl", help="Delete it after this long: 4h, 7d.")]
+
+
+def _show(snapshot: Snapshot) -> Answer:
+    locked = "locked" if snapshot.locked_at else ""
+    return Answer(snapshot, plain(snapshot.id), disk_state(snapshot.state), locked)
 
 
 @verb(app, "create", wait="writing to the disk", timeout_s=180.0)
 def create(
     platform: Sandboxer,
     sandbox_id: SandboxId,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    name: Name = None,
     ttl: KeepFor = None,
     label: LabelOption = None,
 ) -> Answer:
@@ -56,14 +64,16 @@ def create(
         sandboxer snapshot create sbx_0123456789abcdefghjkmnpqrs --ttl 7d --label run=17
     """
     made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
-    return Answer(made, plain(made.id), _state(made.state), f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
+    return Answer(
+        made, plain(made.id), disk_state(made.state), f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]"
+    )
 
 
 @verb(app, "list")
 def list_snapshots(
     platform: Sandboxer,
     sandbox: Annotated[str | None, typer.Option(help="Only those taken of this sandbox.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only those in this state, deleted ones too.")] = None,
     label: LabelOption = None,
 ) -> Answer:
     """List snapshots, newest first.
@@ -79,7 +89,7 @@ def list_snapshots(
         (
             one.id,
             one.name or "",
-            _state(one.state),
+            disk_state(one.state),
             ("" if one.size_is_exact else "≤ ") + size(one.size_bytes),
             one.sandbox_id or one.volume_id or "",
             ago(one.created_at),
@@ -122,7 +132,7 @@ def clone(
     platform: Sandboxer,
     id: Id,
     count: Annotated[int, typer.Option(help="How many, at most 100.", min=1, max=100)] = 1,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    name: Name = None,
     profile: Annotated[str | None, typer.Option(help="Default: as when it was taken.")] = None,
     ttl: Annotated[str | None, typer.Option(help="How long each lives: 30m, 4h.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; repeatable.")] = None,
@@ -169,44 +179,36 @@ def tree(platform: Sandboxer) -> Answer:
     return Answer(list(lines), *_grown(lines))
 
 
-@verb(app, "lock")
-def lock(platform: Sandboxer, id: Id) -> object:
-    """Guard a snapshot by a second proof: neither dropped by a request alone, nor when its time is over.
-
-    Examples:
-
-        sandboxer snapshot lock snp_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.snapshots.lock(id))
-
-
-@verb(app, "unlock", may_need_proof=True)
-def unlock(platform: Sandboxer, id: Id) -> object:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer snapshot unlock snp_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
-    """
-    return _show(platform.snapshots.unlock(id))
+of_snapshots = partial(rows, app, noun("snapshots"), {"snapshot_id": Id})
+of_snapshots(
+    _show,
+    Row(
+        "lock",
+        Snapshots.lock,
+        "Guard a snapshot by a second proof: neither deleted by a request alone, nor when its time is over.",
+        "snapshot lock snp_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "unlock",
+        Snapshots.unlock,
+        "Take that guard away, with a second proof.",
+        "snapshot unlock snp_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        may_need_proof=True,
+    ),
+)
 
 
-@verb(app, "remove", may_need_proof=True, timeout_s=180.0)
+@verb(app, "delete", may_need_proof=True, timeout_s=180.0)
 def remove(
     platform: Sandboxer, ids: Annotated[list[str], typer.Argument(help="Ids of snapshots.", metavar="ID…")]
 ) -> Answer:
-    """Drop snapshots; what was made from them stays.
+    """Delete snapshots; what was made from them stays.
 
     Examples:
 
-        sandboxer snapshot remove snp_0123456789abcdefghjkmnpqrs
+        sandboxer snapshot delete snp_0123456789abcdefghjkmnpqrs
     """
     return each(_show(platform.snapshots.remove(id)) for id in ids)
-
-
-def _show(snapshot: Snapshot) -> Answer:
-    locked = "locked" if snapshot.locked_at else ""
-    return Answer(snapshot, plain(snapshot.id), _state(snapshot.state), locked)
 
 
 def _facts(one: Snapshot) -> list[tuple[str, object]]:
@@ -234,7 +236,7 @@ def _grown(lines: Sequence[SnapshotLine]) -> list[Tree]:
     roots: list[Tree] = []
     path: list[Tree] = []
     for line in lines:
-        words = Text.assemble(plain(line.id), " ", plain(line.name or ""), " ", _state(line.state))
+        words = Text.assemble(plain(line.id), " ", plain(line.name or ""), " ", disk_state(line.state))
         words.append(f" {size(line.size_bytes)}, {ago(line.created_at)}", style="dim")
         if line.locked_at:
             words.append(" locked", style="yellow")
@@ -250,21 +252,16 @@ def _grown(lines: Sequence[SnapshotLine]) -> list[Tree]:
     return roots
 
 
-def _state(state: str) -> Text:
-    return Text(state, style=_STYLES.get(state, "dim"))
-
-
-@verb(app, "set")
-def change(
-    platform: Sandboxer,
-    id: Id,
-    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    ttl: Annotated[str | None, typer.Option(help="How long it is kept from now on.")] = None,
-) -> object:
-    """Change the name of a snapshot, or how long it is kept.
-
-    Examples:
-
-        sandboxer snapshot set snp_0123456789abcdefghjkmnpqrs --name before-upgrade --ttl 30d
-    """
-    return platform.snapshots.change(id, name=name, ttl=ttl)
+of_snapshots(
+    as_it_is,
+    Row(
+        "update",
+        Snapshots.change,
+        "Change the name of a snapshot, or how long it is kept.",
+        "snapshot update snp_0123456789abcdefghjkmnpqrs --name before-upgrade --ttl 30d",
+        {
+            "name": (Name, None),
+            "ttl": (Annotated[str | None, typer.Option(help="How long it is kept from now on.")], None),
+        },
+    ),
+)

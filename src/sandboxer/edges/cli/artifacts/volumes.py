@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from sandboxer.edges.cli.options import pairs
-from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size, until
-from sandboxer.edges.cli.verbs import Answer, each, group, verb
+from sandboxer.edges.cli.options import pairs, sized
+from sandboxer.edges.cli.output import ago, columns, disk_state, facts_table, plain, size, until
+from sandboxer.edges.cli.verbs import Answer, Row, each, group, noun, rows, verb
+from sandboxer.sdk.sync.artifacts import Volumes
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.volumes import Volume
 
@@ -17,15 +18,20 @@ app = group("Keep disks that outlive sandboxes.")
 groups = {"volume": app}
 
 Ref = Annotated[str, typer.Argument(help="Its name, or its id (vol_…).", metavar="VOLUME")]
+FreeName = Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")]
 LabelOption = Annotated[list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")]
-_STYLES = {"ready": "green", "unpaid": "yellow", "lost": "bold red", "failed": "bold red"}
+
+
+def _show(volume: Volume) -> Answer:
+    words = plain(volume.name), plain(volume.id), disk_state(volume.state), size(volume.size_mb << 20)
+    return Answer(volume, *words, "locked" if volume.locked_at else "")
 
 
 @verb(app, "create", timeout_s=180.0)
 def create(
     platform: Sandboxer,
-    name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
-    size_mb: Annotated[int | None, typer.Option(help="What it may hold, in MiB.")] = None,
+    name: FreeName,
+    size_mb: Annotated[int | None, sized("--size", "What it may hold.")] = None,
     from_snapshot: Annotated[
         str | None, typer.Option(help="Begin as a copy of this snapshot of a volume.")
     ] = None,
@@ -35,7 +41,7 @@ def create(
 
     Examples:
 
-        sandboxer volume create data --size-mb 1024
+        sandboxer volume create data --size 1g
 
         sandboxer volume create data-copy --from-snapshot snp_0123456789abcdefghjkmnpqrs
     """
@@ -49,7 +55,7 @@ def create(
 @verb(app, "list")
 def list_volumes(
     platform: Sandboxer,
-    state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only those in this state, deleted ones too.")] = None,
 ) -> Answer:
     """List volumes, newest first.
 
@@ -59,7 +65,7 @@ def list_volumes(
     """
     found = list(platform.volumes.list(state=state))
     rows = [
-        (one.name, one.id, _state(one.state), size(one.size_mb << 20), _holders(one), ago(one.created_at))
+        (one.name, one.id, disk_state(one.state), size(one.size_mb << 20), _holders(one), ago(one.created_at))
         for one in found
     ]
     return Answer(found, columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE"))
@@ -77,51 +83,39 @@ def show(platform: Sandboxer, volume: Ref) -> Answer:
     return Answer(found, facts_table(_facts(found)))
 
 
-@verb(app, "resize")
-def resize(
-    platform: Sandboxer,
-    volume: Ref,
-    size_mb: Annotated[int, typer.Argument(help="What it may hold from now on, in MiB.", metavar="MIB")],
-) -> object:
-    """Make it larger or smaller, at once, also while it is attached; not below what it holds.
-
-    Examples:
-
-        sandboxer volume resize data 2048
-    """
-    return _show(platform.volumes.change(volume, size_mb=size_mb))
-
-
-@verb(app, "rename")
-def rename(
-    platform: Sandboxer,
-    volume: Ref,
-    name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
-) -> object:
-    """Give it another name; its id stays, and so does what has it attached.
-
-    Examples:
-
-        sandboxer volume rename data data-2026
-    """
-    return _show(platform.volumes.change(volume, name=name))
+of_volumes = partial(rows, app, noun("volumes"), {"volume": Ref})
+of_volumes(
+    _show,
+    Row(
+        "update",
+        Volumes.change,
+        "Give it another size or name, also while it is attached; it gets no smaller than what it holds.",
+        "volume update data --size 2g",
+        {
+            "size_mb": (Annotated[int | None, sized("--size", "What it may hold.")], None),
+            "name": (Annotated[str | None, typer.Option(help="Another name that is free.")], None),
+        },
+    ),
+)
 
 
-@verb(app, "restore", may_need_proof=True, timeout_s=180.0)
-def restore(
-    platform: Sandboxer,
-    volume: Ref,
-    snapshot: Annotated[str, typer.Argument(help="A snapshot of a volume (snp_…).", metavar="SNAPSHOT")],
-) -> object:
-    """Put a volume back to what a snapshot has; what is on it now is lost.
-
-    Refused while a sandbox uses it: stop that first, and resume it afterwards.
-
-    Examples:
-
-        sandboxer volume restore data snp_0123456789abcdefghjkmnpqrs
-    """
-    return _show(platform.volumes.restore(volume, snapshot))
+of_volumes(
+    _show,
+    Row(
+        "restore",
+        Volumes.restore,
+        "Put a volume back to what a snapshot has; what is on it now is lost.\n\n"
+        "Refused while a sandbox uses it: stop that first, and resume it afterwards.",
+        "volume restore data snp_0123456789abcdefghjkmnpqrs",
+        {
+            "snapshot": Annotated[
+                str, typer.Argument(help="A snapshot of a volume (snp_…).", metavar="SNAPSHOT")
+            ]
+        },
+        may_need_proof=True,
+    ),
+    timeout_s=180.0,
+)
 
 
 @verb(app, "snapshot", timeout_s=180.0)
@@ -129,7 +123,7 @@ def snapshot(
     platform: Sandboxer,
     volume: Ref,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
-    ttl: Annotated[str | None, typer.Option("--ttl", help="Drop it after this long: 4h, 7d.")] = None,
+    ttl: Annotated[str | None, typer.Option("--ttl", help="Delete it after this long: 4h, 7d.")] = None,
     label: LabelOption = None,
 ) -> Answer:
     """Keep a volume as it is now; whoever writes to it goes on.
@@ -142,45 +136,36 @@ def snapshot(
     return Answer(made, plain(made.id), made.state, f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
 
 
-@verb(app, "lock")
-def lock(platform: Sandboxer, volume: Ref) -> object:
-    """Guard a volume by a second proof: it is not dropped by a request alone.
-
-    Examples:
-
-        sandboxer volume lock data
-    """
-    return _show(platform.volumes.lock(volume))
-
-
-@verb(app, "unlock", may_need_proof=True)
-def unlock(platform: Sandboxer, volume: Ref) -> object:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer volume unlock data --wallet ~/.wallet.key
-    """
-    return _show(platform.volumes.unlock(volume))
+of_volumes(
+    _show,
+    Row(
+        "lock",
+        Volumes.lock,
+        "Guard a volume by a second proof: it is not deleted by a request alone.",
+        "volume lock data",
+    ),
+    Row(
+        "unlock",
+        Volumes.unlock,
+        "Take that guard away, with a second proof.",
+        "volume unlock data --wallet ~/.wallet.key",
+        may_need_proof=True,
+    ),
+)
 
 
-@verb(app, "remove", may_need_proof=True, timeout_s=180.0)
+@verb(app, "delete", may_need_proof=True, timeout_s=180.0)
 def remove(
     platform: Sandboxer,
     volumes: Annotated[list[str], typer.Argument(help="Names or ids of volumes.", metavar="VOLUME…")],
 ) -> Answer:
-    """Drop volumes and all that is on them. One that is attached is refused.
+    """Delete volumes and all that is on them. One that is attached is refused.
 
     Examples:
 
-        sandboxer volume remove data
+        sandboxer volume delete data
     """
     return each(_show(platform.volumes.remove(one)) for one in volumes)
-
-
-def _show(volume: Volume) -> Answer:
-    words = plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20)
-    return Answer(volume, *words, "locked" if volume.locked_at else "")
 
 
 def _facts(one: Volume) -> list[tuple[str, object]]:
@@ -202,7 +187,3 @@ def _facts(one: Volume) -> list[tuple[str, object]]:
 
 def _holders(one: Volume) -> str:
     return " ".join(f"{each.sandbox_id}:{each.path}:{each.mode}" for each in one.attachments)
-
-
-def _state(state: str) -> Text:
-    return Text(state, style=_STYLES.get(state, "dim"))

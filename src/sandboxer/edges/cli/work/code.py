@@ -1,15 +1,15 @@
 """`run`: a program from a file or a pipe, in a sandbox of its own; its output live, its exit code ours.
 
-`jobs`: programs that run on their own. `run --async` makes them.
+`job`: programs that run on their own. `run --async` makes them.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import sys
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +18,27 @@ from rich.text import Text
 
 from sandboxer.edges.cli.exec import open_stdin, write_chunk
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts, pairs
+from sandboxer.edges.cli.options import (
+    After,
+    Cpus,
+    Disk,
+    InState,
+    Json,
+    Limit,
+    Memory,
+    NetworkOption,
+    StateDir,
+    Timeout,
+    Url,
+    VolumeOption,
+    client,
+    duration,
+    mounts,
+    pairs,
+)
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json
 from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
-from sandboxer.kernel.late import late
+from sandboxer.kernel.program import late
 from sandboxer.sdk.code import CodeChunk, CodePiece, Options
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.execute import Execution, Job, JobSummary
@@ -33,7 +50,7 @@ else:
 
 STDIN = "-"
 ENDED = frozenset({"finished", "failed", "cancelled", "timed_out", "lost"})
-STEP_S = 30.0
+STEP_S = 5.0
 app = typer.Typer(rich_markup_mode="rich")
 FileOption = Annotated[
     list[str] | None,
@@ -43,31 +60,36 @@ ArtifactOption = Annotated[
     list[str] | None,
     typer.Option("--artifact", "-a", help="Name or pattern of files to bring back; can be repeated."),
 ]
+LanguageOption = Annotated[
+    str | None, typer.Option("--language", "-l", help="Default: as the first line or the extension says.")
+]
+ImageOption = Annotated[
+    str | None, typer.Option("--image", help="Image to run it in. Default: one that has the language.")
+]
 BuildOption = Annotated[
     bool, typer.Option("--build", help="Build the image that the language needs, if there is none.")
 ]
 jobs = group("Look at, wait for and cancel jobs.")
-groups = {"jobs": jobs}
+groups = {"job": jobs}
 JobId = Annotated[str, typer.Argument(help="Id of the job (job_…).", metavar="ID")]
 
 
-@app.command("run", context_settings={"ignore_unknown_options": True})
+@app.command("run")
 def run(
     file: Annotated[str, typer.Argument(help="The program; - reads it from standard input.")],
     argv: Annotated[list[str] | None, typer.Argument(help="Words for the program.", metavar="ARGV…")] = None,
-    language: Annotated[
-        str | None, typer.Option("--language", "-l", help="Default: as the first line or the extension says.")
-    ] = None,
+    language: LanguageOption = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; can be repeated.")] = None,
     input_file: FileOption = None,
     artifact: ArtifactOption = None,
     into: Annotated[Path, typer.Option("--into", help="Folder for what comes back.")] = Path(),
-    ttl: Annotated[int, typer.Option("--ttl", help="Seconds until it is killed (900 at most).")] = 60,
-    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
-    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
-    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    ttl: Annotated[float, duration("--ttl", words="Kill it after this, 15m at most.")] = 60,
+    network: NetworkOption = None,
+    vcpus: Cpus = None,
+    memory_mb: Memory = None,
+    disk_mb: Disk = None,
     profile: Annotated[str | None, typer.Option(help="Recipe of the sandbox.")] = None,
+    image: ImageOption = None,
     volume: VolumeOption = None,
     is_async: Annotated[
         bool, typer.Option("--async", help="Queue it as a job and print the job's id.")
@@ -91,19 +113,22 @@ def run(
 
         sandboxer run plot.py --file data.csv --artifact '*.png' -- --title 'A plot'
 
-        sandboxer run train.py --volume models:/models:ro --ttl 900 --async
+        sandboxer run app.py --image tools --network packages
+
+        sandboxer run train.py --volume models:/models:ro --ttl 15m --async
     """
     code = _read(file)
     options = Options(
         argv=argv or [],
         files=_files(input_file),
         env=pairs(env, "--env"),
-        trust=trust,
-        ttl_s=ttl,
+        network=network,
+        ttl_s=int(ttl),
         vcpus=vcpus,
         memory_mb=memory_mb,
         disk_mb=disk_mb,
         profile=profile,
+        image=image,
         volumes=mounts(volume),
         artifacts=artifact or [],
     )
@@ -111,7 +136,7 @@ def run(
         options["stdin"] = piped.read()
     named = _language(file, code, language)
     with client(url, state_dir) as platform:
-        if profile is None:
+        if profile is None and image is None:
             _offer_image(platform, named, code, may_build=build, state_dir=state_dir)
         if is_async:
             job = platform.code.submit(code, language=named, webhook_url=webhook, **options)
@@ -210,19 +235,15 @@ def _save(done: Execution, into: Path) -> None:
 
 
 @verb(jobs, "list")
-def list_jobs(
-    platform: Sandboxer,
-    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
-) -> Answer:
+def list_jobs(platform: Sandboxer, state: InState = None, after: After = None, limit: Limit = 50) -> Answer:
     """List jobs, newest first.
 
     Examples:
 
-        sandboxer jobs list --state running
+        sandboxer job list --state running
     """
-    found = list(islice(platform.jobs.list(state=state, limit=limit), limit))
-    rows = [(job.id, job.state, job.reason, job.language, ago(job.created_at)) for job in found]
+    found = platform.jobs.page(state=state, cursor=after, limit=limit)
+    rows = [(job.id, job.state, job.reason, job.language, ago(job.created_at)) for job in found.jobs]
     return Answer(found, columns(rows, "ID", "STATE", "REASON", "LANGUAGE", "MADE"))
 
 
@@ -232,7 +253,7 @@ def show(platform: Sandboxer, job_id: JobId, json: Json = False) -> None:
 
     Examples:
 
-        sandboxer jobs show job_0123456789abcdefghjkmnpqrs
+        sandboxer job show job_0123456789abcdefghjkmnpqrs
     """
     _show_job(platform.jobs.get(job_id), json)
 
@@ -243,23 +264,18 @@ def cancel(platform: Sandboxer, job_id: JobId, json: Json = False) -> None:
 
     Examples:
 
-        sandboxer jobs cancel job_0123456789abcdefghjkmnpqrs
+        sandboxer job cancel job_0123456789abcdefghjkmnpqrs
     """
     _show_job(platform.jobs.cancel(job_id), json)
 
 
 @verb(jobs, "wait")
-def wait(
-    platform: Sandboxer,
-    job_id: JobId,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
-    json: Json = False,
-) -> None:
+def wait(platform: Sandboxer, job_id: JobId, timeout: Timeout = None, json: Json = False) -> None:
     """Wait for a job's end, print what it printed, and return its exit code.
 
     Examples:
 
-        sandboxer jobs wait $(sandboxer run train.py --async)
+        sandboxer job wait $(sandboxer run train.py --async)
     """
     job = _wait(platform, job_id, timeout)
     if json:
@@ -272,14 +288,26 @@ def wait(
 
 
 def _wait(platform: Sandboxer, job_id: str, timeout: float | None) -> Job:
-    until = None if timeout is None else time.monotonic() + timeout
+    """Says what it waits for after a second, and again when that changes."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    step, said = 1.0, ""
     while True:
-        left = STEP_S if until is None else until - time.monotonic()
-        job = (
-            platform.jobs.wait(job_id, timeout_s=min(STEP_S, left)) if left > 0 else platform.jobs.get(job_id)
-        )
-        if job.state in ENDED or (left <= STEP_S and until is not None):
+        left = until - time.monotonic()
+        job = platform.jobs.wait(job_id, timeout_s=min(step, left)) if left > 0 else platform.jobs.get(job_id)
+        if job.state in ENDED or left <= step:
             return job
+        if said != (said := _why_waiting(job)):
+            err.print(f"[dim]{said}[/]", soft_wrap=True)
+        step = STEP_S
+
+
+def _why_waiting(job: Job) -> str:
+    if job.state == "running":
+        since = f", for {ago(job.started_at).removesuffix(' ago')}" if job.started_at else ""
+        return f"waiting: it runs in {job.sandbox_id}{since}"
+    reasons = {"queued": "other jobs are before it", "never_started": "the platform was started again"}
+    why = reasons.get(job.reason, job.reason.replace("_", " "))
+    return f"waiting: it is queued, {why}; `sandboxer job cancel {job.id}` ends it"
 
 
 def _exit_code(job: Job) -> int:

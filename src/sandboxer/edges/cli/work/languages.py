@@ -1,4 +1,4 @@
-"""`languages`: what runs here, and a program to begin with."""
+"""`language list|show`: what runs here, and a program to begin with."""
 
 from __future__ import annotations
 
@@ -8,33 +8,29 @@ import typer
 from rich.syntax import Syntax
 
 from sandboxer.edges.cli.output import columns, facts_table
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Language
 
-app = typer.Typer(rich_markup_mode="rich")
+app = group("What programs can be written in.")
+groups = {"language": app}
 
 
-@verb(app, "languages")
-def languages(
+@verb(app, "list")
+def list_languages(
     platform: Sandboxer,
-    name: Annotated[str | None, typer.Argument(help="One language: name, alias or extension.")] = None,
     image: Annotated[str | None, typer.Option("--image", "-i", help="Only what this image has.")] = None,
     here: Annotated[bool, typer.Option("--here", help="Only what runs on this platform now.")] = False,
     shells: Annotated[bool, typer.Option("--shells", help="Only shells.")] = False,
 ) -> Answer:
-    """List languages and shells; with a name, show how that one is run and a first program.
+    """List languages and shells.
 
     Examples:
 
-        sandboxer languages --here
+        sandboxer language list --here
 
-        sandboxer languages fortran
-
-        sandboxer languages --image base --json
+        sandboxer language list --image base --json
     """
-    if name is not None:
-        return _show(platform.languages.get(name))
     ask = platform.languages.shells if shells else platform.languages.list
     found = ask(image=image, available=True if here else None)
     rows = [
@@ -50,8 +46,24 @@ def languages(
     ]
     shown = columns(rows, "NAME", "LANGUAGE", "ALSO", "FILE", "IMAGES", "VERSION")
     others = sum(one.is_shell for one in found)
-    counts = f"[dim]{len(found) - others} languages, {others} shells; one of them:[/] languages NAME"
+    counts = (
+        f"[dim]{len(found) - others} languages, {others} shells; one of them:[/] sandboxer language show NAME"
+    )
     return Answer(list(found), shown, counts)
+
+
+@verb(app, "show")
+def show(
+    platform: Sandboxer,
+    name: Annotated[str, typer.Argument(help="Name, alias or extension.", metavar="LANGUAGE")],
+) -> Answer:
+    """Show how a language is run, and a first program.
+
+    Examples:
+
+        sandboxer language show fortran
+    """
+    return _show(platform.languages.get(name))
 
 
 def _show(one: Language) -> Answer:

@@ -5,35 +5,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges.cli.options import (
+    Cpus,
+    Disk,
+    InState,
     Json,
+    Memory,
+    NetworkOption,
     VolumeOption,
+    duration,
     mounts,
     pairs,
 )
 from sandboxer.edges.cli.output import ago, columns, err, plain
-from sandboxer.edges.cli.verbs import Answer, group, step, verb
-from sandboxer.edges.cli.work.service_output import (
+from sandboxer.edges.cli.verbs import Answer, Row, group, noun, rows, show_pieces, verb
+from sandboxer.edges.cli.work.service_settings import (
     Ref,
     changed,
+    domain,
+    env,
     files_in,
     health_of,
     print_line,
     show_service,
     state_of,
 )
-from sandboxer.edges.cli.work.service_settings import domain, env
 from sandboxer.sdk.errors import ApiError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.services import Services
-from sandboxer.wire.services import Service
 
 app = group("Processes with a name and an address, kept running.")
 groups = {"service": app}
@@ -52,10 +56,10 @@ HealthPath = Annotated[
     str | None, typer.Option("--health", help="A path that must answer 200 to 399.", metavar="PATH")
 ]
 StartTimeout = Annotated[
-    float | None, typer.Option("--start-timeout", help="Seconds a new process may take to get well.")
+    float | None, duration("--start-timeout", words="How long a new process may take to become healthy.")
 ]
 Policy = Annotated[str | None, typer.Option("--restart", help="always, on-failure or never.")]
-Idle = Annotated[float | None, typer.Option(help="Sleep after so many seconds without a request; 0: never.")]
+Idle = Annotated[float | None, duration("--idle", words="Sleep after so long without a request; 0: never.")]
 Wake = Annotated[bool | None, typer.Option("--wake/--no-wake", help="Does a request wake it?")]
 Public = Annotated[bool | None, typer.Option("--public/--private", help="May anyone reach it?")]
 app.add_typer(env, name="env")
@@ -82,19 +86,20 @@ def create(
     public: Public = None,
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
+    network: NetworkOption = None,
     profile: Annotated[str | None, typer.Option(help="Profile of its sandbox.")] = None,
-    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
-    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
-    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    vcpus: Cpus = None,
+    memory_mb: Memory = None,
+    disk_mb: Disk = None,
     volume: VolumeOption = None,
 ) -> object:
-    """Make a service, and wait until it is well.
+    """Make a service, and wait until it is healthy.
 
     Examples:
 
         sandboxer service create files --command 'exec python3 -m http.server $PORT' --public
 
-        sandboxer service create hello --file app.py --command 'exec python3 app.py' --health / --idle 300
+        sandboxer service create hello --file app.py --command 'exec python3 app.py' --health / --idle 5m
 
         sandboxer service create db --bootstrap db.sh --volume db-data:/var/lib/db
     """
@@ -114,6 +119,7 @@ def create(
         wake=wake,
         public=public,
         image=image,
+        network=network,
         snapshot=snapshot,
         profile=profile,
         resources=sizes or None,
@@ -123,9 +129,7 @@ def create(
 
 
 @verb(app, "list")
-def listed(
-    platform: Sandboxer, state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None
-) -> Answer:
+def listed(platform: Sandboxer, state: InState = None) -> Answer:
     """List services, newest first.
 
     Examples:
@@ -166,8 +170,7 @@ def logs(
         sandboxer service logs hello -f
     """
     source = platform.services.follow if follow else platform.services.logs
-    for line in source(service, tail=tail):
-        print_line(line, json)
+    show_pieces(source(service, tail=tail), print_line, is_json=json, is_endless=follow)
 
 
 @verb(app, "redeploy", wait="waiting for the new process to be well …")
@@ -179,7 +182,7 @@ def redeploy(
     file: FilesIn = None,
     variables: Env = None,
 ) -> object:
-    """Replace its program, files or environment; the old process goes on until the new one is well.
+    """Replace its program, files or environment; the old process goes on until the new one is healthy.
 
     Examples:
 
@@ -200,7 +203,7 @@ def redeploy(
     return changed(done)
 
 
-@verb(app, "set")
+@verb(app, "update")
 def change(
     platform: Sandboxer,
     service: Ref,
@@ -212,13 +215,15 @@ def change(
     idle: Idle = None,
     wake: Wake = None,
     public: Public = None,
-    vcpus: Annotated[int | None, typer.Option(help="CPUs in all, at once; 0: as it was made.")] = None,
+    vcpus: Annotated[
+        int | None, typer.Option("--cpus", help="CPUs in all, at once; 0: as it was made.")
+    ] = None,
 ) -> object:
     """Change how it is kept; what is left out stays.
 
     Examples:
 
-        sandboxer service set hello --idle 600 --public
+        sandboxer service update hello --idle 10m --public
     """
     had = platform.services.get(service)
     checks, policy = health_of(health, start_timeout), {"policy": restart}
@@ -237,42 +242,52 @@ def change(
     )
 
 
-@verb(app, "remove", may_need_proof=True)
+@verb(app, "delete", may_need_proof=True)
 def remove(platform: Sandboxer, service: Ref) -> Answer:
     """Remove it with its sandbox, its disk and its log.
 
     Examples:
 
-        sandboxer service remove hello
+        sandboxer service delete hello
     """
     removed = platform.services.remove(service)
     return Answer(removed, plain(f"removed {removed.name}"))
 
 
-def _change(change: Callable[[Services, str], Service], platform: Sandboxer, service: str) -> Answer:
-    return changed(change(platform.services, service))
-
-
-for name, ask, words in (
-    ("freeze", Services.freeze, "Put it to sleep now."),
-    ("thaw", Services.thaw, "Wake it."),
-    ("stop", Services.stop, "End its process and stop its sandbox; the disk is kept."),
-    ("start", Services.start, "Start what was stopped, has failed, or was given up."),
-    (
+rows(
+    app,
+    noun("services"),
+    {"service": Ref},
+    changed,
+    Row("freeze", Services.freeze, "Put it to sleep now.", "service freeze hello", wait="freeze …"),
+    Row("thaw", Services.thaw, "Wake it.", "service thaw hello", wait="thaw …"),
+    Row(
+        "stop",
+        Services.stop,
+        "End its process and stop its sandbox; the disk is kept.",
+        "service stop hello",
+        wait="stop …",
+    ),
+    Row(
+        "start",
+        Services.start,
+        "Start what was stopped, has failed, or was given up.",
+        "service start hello",
+        wait="start …",
+    ),
+    Row(
         "lock",
         Services.lock,
         "Guard it by a second proof: removing and unlocking it then need the account's other factor.",
+        "service lock hello",
+        wait="lock …",
     ),
-):
-    step(app, name, Ref, partial(_change, ask), words, f"service {name} hello", wait=f"{name} …")
-
-
-@verb(app, "unlock", may_need_proof=True, wait="unlock …")
-def unlock(platform: Sandboxer, service: Ref) -> Answer:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer service unlock hello --wallet ~/.wallet.key
-    """
-    return changed(platform.services.unlock(service))
+    Row(
+        "unlock",
+        Services.unlock,
+        "Take that guard away, with a second proof.",
+        "service unlock hello --wallet ~/.wallet.key",
+        may_need_proof=True,
+        wait="unlock …",
+    ),
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -13,19 +14,31 @@ from sandboxer.edges.cli.exec import write_chunk
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import (
     Json,
+    NetworkOption,
     StateDir,
     Url,
     VolumeOption,
     client,
+    duration,
     mounts,
     pairs,
 )
-from sandboxer.edges.cli.output import ago, err, facts_table, out, plain, print_json, state_text, table
-from sandboxer.edges.cli.verbs import Answer, group, verb
+from sandboxer.edges.cli.output import (
+    ago,
+    as_json,
+    columns,
+    err,
+    facts_table,
+    out,
+    plain,
+    print_json,
+    state_text,
+)
+from sandboxer.edges.cli.verbs import Answer, Row, group, rows, verb
 from sandboxer.sdk.code import CellPiece, Shown, StartOptions
 from sandboxer.sdk.commands import Chunk
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.sdk.sync.sessions import Session
+from sandboxer.sdk.sync.code import Session
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.sessions import CellEnd
 
@@ -36,29 +49,39 @@ SessionId = Annotated[str, typer.Argument(help="Id of the session (ses_…).", m
 LEAVE = frozenset({"exit", "quit", ".exit"})
 
 
-@verb(app, "start")
+def _changed(session: wire.Session) -> Answer:
+    return Answer(session, state_text(session.state))
+
+
+def _session(platform: Sandboxer, given: dict[str, Any]) -> Session:
+    return platform.sessions.get(given.pop("session_id"))
+
+
+@verb(app, "create")
 def start(
     platform: Sandboxer,
-    language: Annotated[str, typer.Argument(help="As `sandboxer languages` lists them.")],
+    language: Annotated[str, typer.Argument(help="As `sandboxer language list` shows them.")],
     sandbox: Annotated[str | None, typer.Option("--sandbox", help="Default: one of its own.")] = None,
     name: Annotated[str | None, typer.Option(help="For people.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; can be repeated.")] = None,
     cwd: Annotated[str | None, typer.Option(help="Default: /workspace.")] = None,
     ttl: Annotated[str | None, typer.Option(help="Default 1h, at most 24h.")] = None,
     idle: Annotated[str | None, typer.Option(help="Ends after so long without a cell. Default 15m.")] = None,
-    vcpus: Annotated[int | None, typer.Option(help="CPU cores; each brings 2 GB of memory.")] = None,
+    vcpus: Annotated[
+        int | None, typer.Option("--cpus", help="CPU cores; each brings 2 GB of memory.")
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="Recipe of its sandbox.")] = None,
     image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
-    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    network: NetworkOption = None,
     volume: VolumeOption = None,
 ) -> Answer:
     """Start an interpreter that keeps its state, and print its id.
 
     Examples:
 
-        sandboxer session start python --volume data:/data
+        sandboxer session create python --volume data:/data
 
-        sandboxer session attach $(sandboxer session start r)
+        sandboxer session attach $(sandboxer session create r)
     """
     options = StartOptions(
         sandbox_id=sandbox,
@@ -70,7 +93,7 @@ def start(
         vcpus=vcpus,
         profile=profile,
         image=image,
-        trust=trust,
+        network=network,
         volumes=mounts(volume),
     )
     made = platform.sessions.start(language, **options)
@@ -90,17 +113,11 @@ def list_sessions(
         sandboxer session list --state ready
     """
     found = list(platform.sessions.list(sandbox_id=sandbox, state=state))
-    shown = table("ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED")
-    for one in found:
-        shown.add_row(
-            one.id,
-            plain(one.language),
-            state_text(one.state),
-            str(one.cells),
-            one.sandbox_id,
-            ago(one.created_at),
-        )
-    return Answer(found, shown)
+    rows = [
+        (one.id, one.language, state_text(one.state), one.cells, one.sandbox_id, ago(one.created_at))
+        for one in found
+    ]
+    return Answer(found, columns(rows, "ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED"))
 
 
 @verb(app, "show")
@@ -114,13 +131,15 @@ def show(platform: Sandboxer, session_id: SessionId) -> Answer:
     session = platform.sessions.get(session_id)
     cells = session.cells()
     assert session.info is not None
-    shown = [facts_table(session.info.model_dump(mode="json").items())]
-    if cells:
-        shown.append(table("CELL", "STATUS", "MS", "ERROR"))
-        for cell in cells:
-            what = "" if cell.error is None else f"{cell.error.name}: {cell.error.message}"[:100]
-            shown[-1].add_row(str(cell.n), cell.status, f"{cell.duration_ms or 0:.1f}", plain(what))
-    return Answer({"session": session.info, "cells": list(cells)}, *shown)
+    rows = [(cell.n, cell.status, f"{cell.duration_ms or 0:.1f}", _problem(cell)) for cell in cells]
+    shown = [columns(rows, "CELL", "STATUS", "MS", "REASON")] if rows else []
+    facts = facts_table(session.info.model_dump(mode="json").items())
+    value = session.info.model_dump(mode="json") | {"cells": as_json(list(cells))}
+    return Answer(value, facts, *shown)
+
+
+def _problem(cell: CellEnd) -> str:
+    return "" if cell.error is None else f"{cell.error.name}: {cell.error.message}"
 
 
 @verb(app, "run")
@@ -128,9 +147,7 @@ def run(
     platform: Sandboxer,
     session_id: SessionId,
     code: Annotated[str | None, typer.Argument(help="Without it, standard input is the code.")] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds until it is interrupted.")
-    ] = None,
+    timeout_s: Annotated[float | None, duration("--timeout", words="Interrupt it after this.")] = None,
     json: Json = False,
 ) -> None:
     """Run one cell: output as it comes, 0 if it went well. Ctrl-C interrupts the cell; the state stays.
@@ -182,42 +199,30 @@ def interrupt(platform: Sandboxer, session_id: SessionId) -> Answer:
 
         sandboxer session interrupt ses_0123456789abcdefghjkmnpqrs
     """
-    stopped = platform.sessions.get(session_id).interrupt()
+    session = platform.sessions.get(session_id)
+    stopped = session.interrupt()
     note = "[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop"
-    return Answer({"cell": stopped}, note=note)
+    value = session.refresh().model_dump(mode="json") | {"interrupted_cell": stopped}
+    return Answer(value, note=note)
 
 
-@verb(app, "restart")
-def restart(platform: Sandboxer, session_id: SessionId) -> object:
-    """Start a fresh interpreter: what the old one knew is gone, files are not.
-
-    Examples:
-
-        sandboxer session restart ses_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sessions.get(session_id).restart())
-
-
-@verb(app, "freeze")
-def freeze(platform: Sandboxer, session_id: SessionId) -> object:
-    """Pause its sandbox in memory.
-
-    Examples:
-
-        sandboxer session freeze ses_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sessions.get(session_id).freeze())
-
-
-@verb(app, "thaw")
-def thaw(platform: Sandboxer, session_id: SessionId) -> object:
-    """Let its frozen sandbox go on.
-
-    Examples:
-
-        sandboxer session thaw ses_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sessions.get(session_id).thaw())
+of_sessions = partial(rows, app, _session, {"session_id": SessionId})
+of_sessions(
+    _changed,
+    Row(
+        "restart",
+        Session.restart,
+        "Start a fresh interpreter: what the old one knew is gone, files are not.",
+        "session restart ses_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "freeze",
+        Session.freeze,
+        "Pause its sandbox in memory.",
+        "session freeze ses_0123456789abcdefghjkmnpqrs",
+    ),
+    Row("thaw", Session.thaw, "Let its frozen sandbox go on.", "session thaw ses_0123456789abcdefghjkmnpqrs"),
+)
 
 
 @verb(app, "boost")
@@ -236,41 +241,29 @@ def boost(
     return _changed(session.boost(vcpus) if vcpus else session.unboost())
 
 
-@verb(app, "lock")
-def lock(platform: Sandboxer, session_id: SessionId) -> object:
-    """Guard its sandbox by a second proof: ending and unlocking it then need the account's other factor.
-
-    Examples:
-
-        sandboxer session lock ses_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sessions.get(session_id).lock())
-
-
-@verb(app, "unlock", may_need_proof=True)
-def unlock(platform: Sandboxer, session_id: SessionId) -> object:
-    """Take that guard away, with a second proof.
-
-    Examples:
-
-        sandboxer session unlock ses_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
-    """
-    return _changed(platform.sessions.get(session_id).unlock())
-
-
-@verb(app, "end", may_need_proof=True)
-def end(platform: Sandboxer, session_id: SessionId) -> object:
-    """End it; a sandbox that was made for it goes with it.
-
-    Examples:
-
-        sandboxer session end ses_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sessions.get(session_id).end())
-
-
-def _changed(session: wire.Session) -> Answer:
-    return Answer(session, state_text(session.state))
+of_sessions(
+    _changed,
+    Row(
+        "lock",
+        Session.lock,
+        "Guard its sandbox by a second proof: ending and unlocking it then need the account's other factor.",
+        "session lock ses_0123456789abcdefghjkmnpqrs",
+    ),
+    Row(
+        "unlock",
+        Session.unlock,
+        "Take that guard away, with a second proof.",
+        "session unlock ses_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        may_need_proof=True,
+    ),
+    Row(
+        "delete",
+        Session.end,
+        "End it; a sandbox that was made for it goes with it.",
+        "session delete ses_0123456789abcdefghjkmnpqrs",
+        may_need_proof=True,
+    ),
+)
 
 
 def _interruptible(session: Session, pieces: Iterator[CellPiece]) -> CellEnd:

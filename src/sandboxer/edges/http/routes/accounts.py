@@ -1,4 +1,5 @@
-"""Routes of an account as its holder sees it: what it has, what it moved, what it used.
+"""Routes of an account as its holder sees it: what it has, what it moved, what it used; to sign in with a
+wallet, and to manage the account's wallets.
 
 Usage is read with a cursor for external billing: each closed segment once, in the order in which they were
 closed.
@@ -9,54 +10,55 @@ from __future__ import annotations
 import csv
 import io
 from datetime import datetime, timedelta
+from typing import Any
 
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sandboxer.accounts import records, use_cases
 from sandboxer.accounts.authority import scopes_to_json
 from sandboxer.accounts.caps import as_json as caps_json
-from sandboxer.accounts.limits import requests_per_minute
+from sandboxer.accounts.limits import network_around, requests_per_minute
+from sandboxer.accounts.revocation import CutKeys
 from sandboxer.accounts.use_cases import give_sats
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.answers import from_record, json_response
+from sandboxer.edges.http.authentication import address_of
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedQuery, bind
+from sandboxer.edges.http.demands import confirm_new_factor
 from sandboxer.edges.http.requests import caller, moment, platform_of, require_owner
-from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.identity.sessions.tokens import session_token
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable
 from sandboxer.money import statements, usage_feed
 from sandboxer.money.amounts import NSATS_PER_MSAT
-from sandboxer.money.statements import AccountView
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.accounts import Me, Moved, SendSats
-from sandboxer.wire.operations import accounts as operations
-from sandboxer.wire.operations.accounts import ListTransfersQuery, ListUsageSegmentsQuery, ShowUsageQuery
-from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire import auth
+from sandboxer.wire.operations import accounts as account_operations
+from sandboxer.wire.operations import auth as operations
 
-USAGE_COLUMNS = ("subject", "use", "began_at", "ended_at", "seconds", "msats")
 NEXT = "x-next-after"
 
 
-async def me(asked: Asked[NoParameters, NoParameters, None]) -> Me:
+async def me(asked: Asked) -> wire.Me:
     platform, who = asked.platform, asked.caller
     authority = await platform.authorities.of(who)
     now = platform.clock.now()
     view = await platform.store.read(lambda conn: statements.account_view(conn, who.account, now=now))
     sender = authority.sender(who, now=now)
-    return wire.Me(
+    return from_record(
+        wire.Me,
+        authority,
         account=account(authority.account, now=now),
-        money=balance(view),
+        money=from_record(wire.Balance, view),
         ancestry=list(authority.ancestry),
         scopes=scopes_to_json(authority.scopes),
-        depth=authority.depth,
-        slots=authority.slots,
-        expires_at=authority.expires_at,
         requests_per_minute=requests_per_minute(
             sender.tier, is_owner=sender.is_owner, policy=platform.limits
         ),
     )
 
 
-async def transfers(asked: Asked[NoParameters, ListTransfersQuery, None]) -> Response:
+async def transfers(asked: AskedQuery[account_operations.ListTransfersQuery]) -> Response:
     platform = asked.platform
     account_id = await account_of(asked.request, asked.query.of)
     if asked.query.format == "csv":
@@ -70,7 +72,7 @@ async def transfers(asked: Asked[NoParameters, ListTransfersQuery, None]) -> Res
     return json_response(wire.TransferPage(transfers=shown, next_cursor=page.next_cursor))
 
 
-async def send(asked: Asked[NoParameters, NoParameters, SendSats]) -> Moved:
+async def send(asked: AskedBody[wire.SendSats]) -> wire.Moved:
     platform, who = asked.platform, asked.caller
     now = platform.clock.now()
     is_new = await platform.store.write(
@@ -88,7 +90,7 @@ async def send(asked: Asked[NoParameters, NoParameters, SendSats]) -> Moved:
     return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
 
 
-async def usage(asked: Asked[NoParameters, ShowUsageQuery, None]) -> Response:
+async def usage(asked: AskedQuery[account_operations.ShowUsageQuery]) -> Response:
     platform = asked.platform
     account_id = await account_of(asked.request, asked.query.of)
     now = platform.clock.now()
@@ -96,51 +98,17 @@ async def usage(asked: Asked[NoParameters, ShowUsageQuery, None]) -> Response:
     lines = await platform.store.read(
         lambda conn: statements.usage(conn, account_id, since=begin, until=end, now=now)
     )
-    shown = [
-        wire.UsageLine(
-            subject=line.subject,
-            use=line.use.value,
-            began_at=line.began_at,
-            ended_at=line.ended_at,
-            seconds=line.seconds_us / 1_000_000,
-            msats=line.msats,
-        )
-        for line in lines
-    ]
+    shown = [from_record(wire.UsageLine, line, seconds=line.seconds_us / 1_000_000) for line in lines]
     if asked.query.format == "csv":
-        return Response(_csv(shown), media_type="text/csv")
+        text = _csv(wire.UsageLine, [line.model_dump(mode="json") for line in shown])
+        return Response(text, media_type="text/csv")
     total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
     report = wire.UsageReport(account=account_id, since=begin, until=end, usage=shown, total_msats=total)
     return json_response(report)
 
 
 def account(record: records.Account, *, now: datetime) -> wire.Account:
-    return wire.Account(
-        id=record.id,
-        public_id=record.public_id,
-        kind=record.kind.value,
-        name=record.name,
-        status=record.status.value,
-        tier=record.tier_at(now),
-        entitled_until=record.entitled_until,
-        caps=caps_json(record.caps),
-        created_at=record.created_at,
-    )
-
-
-def balance(view: AccountView) -> wire.Balance:
-    return wire.Balance(
-        balance=view.balance,
-        held=view.held,
-        reserved=view.reserved,
-        available=view.available,
-        debt=view.debt,
-        incoming=view.incoming,
-        rate_msats=view.rate_msats,
-        standing=view.standing.value,
-        dry_at=view.dry_at,
-        reap_at=view.reap_at,
-    )
+    return from_record(wire.Account, record, tier=record.tier_at(now), caps=caps_json(record.caps))
 
 
 async def account_of(request: Request, of: str | None) -> str:
@@ -162,17 +130,15 @@ def _span(since: str | None, until: str | None, now: datetime) -> tuple[datetime
     return begin, end
 
 
-def _csv(lines: list[wire.UsageLine]) -> str:
+def _csv(model: type[BaseModel], lines: list[dict[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(USAGE_COLUMNS)
-    for line in lines:
-        values = line.model_dump(mode="json")
-        writer.writerow([values[name] for name in USAGE_COLUMNS])
+    writer = csv.DictWriter(text, fieldnames=list(model.model_fields))
+    writer.writeheader()
+    writer.writerows(lines)
     return text.getvalue()
 
 
-async def segments(asked: Asked[NoParameters, ListUsageSegmentsQuery, None]) -> Response:
+async def segments(asked: AskedQuery[account_operations.ListUsageSegmentsQuery]) -> Response:
     if asked.query.all_accounts:
         require_owner(asked.request)
         if asked.query.of is not None:
@@ -187,23 +153,106 @@ async def segments(asked: Asked[NoParameters, ListUsageSegmentsQuery, None]) -> 
     following = found[-1].seq if found else asked.query.after
     lines = [usage_feed.as_json(one) for one in found]
     if asked.query.format == "csv":
-        return Response(_segments_csv(lines), media_type="text/csv", headers={NEXT: str(following)})
+        text = _csv(wire.UsageSegment, lines)
+        return Response(text, media_type="text/csv", headers={NEXT: str(following)})
     shown = [wire.UsageSegment.model_validate(line) for line in lines]
     return json_response(wire.UsageSegmentPage(segments=shown, next_after=following))
 
 
-def _segments_csv(lines: list[dict[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(wire.UsageSegment.model_fields))
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+async def challenge_wallet(asked: Asked) -> auth.SessionChallenge:
+    made = await asked.platform.wallets.sessions.challenge(network=_network(asked.request))
+    return from_record(auth.SessionChallenge, made)
 
 
-BINDINGS: tuple[Binding, ...] = (
-    bind(operations.SHOW_ME, me),
-    bind(operations.LIST_TRANSFERS, transfers),
-    bind(operations.SEND_SATS, send),
-    bind(operations.SHOW_USAGE, usage),
-    bind(operations.LIST_USAGE_SEGMENTS, segments),
+async def open_session(asked: AskedBody[auth.OpenSession]) -> auth.Session:
+    opened = await asked.platform.wallets.sessions.open_session(
+        asked.body.nonce, asked.body.signature, asked.body.address, network=_network(asked.request)
+    )
+    return from_record(auth.Session, opened)
+
+
+async def close_session(asked: Asked) -> None:
+    token = session_token(asked.request.scope["headers"])
+    if token is None:
+        raise InvalidRequest(field="Authorization", why="this request came without a session's token")
+    await asked.platform.wallets.sessions.revoke(token)
+
+
+async def end_sessions(asked: AskedQuery[operations.EndSessionsQuery]) -> auth.SessionsEnded:
+    ended = await asked.platform.wallets.sessions.end_all(
+        asked.caller.account, address=asked.query.address, actor=asked.actor
+    )
+    return auth.SessionsEnded(ended=ended)
+
+
+async def siwx_offer(asked: Asked) -> auth.SiwxOffer:
+    offer = await asked.platform.wallets.siwx.offer(network=_network(asked.request))
+    return auth.SiwxOffer.model_validate(offer)
+
+
+async def sign_in(asked: AskedBody[auth.SignIn]) -> auth.Session:
+    siwx, network = asked.platform.wallets.siwx, _network(asked.request)
+    opened = await siwx.sign_in(asked.body.message, asked.body.signature, network=network)
+    return from_record(auth.Session, opened)
+
+
+def _network(request: Request) -> str:
+    return network_around(address_of(request.scope, platform_of(request)))
+
+
+async def challenge_genesis(asked: Asked) -> auth.GenesisChallenge:
+    gate = asked.platform.wallets.gate
+    if gate is None:
+        raise NotAvailable(what="The genesis gate", why="the operator named no registry")
+    return from_record(auth.GenesisChallenge, await gate.challenge(asked.caller.account))
+
+
+async def list_wallets(asked: Asked) -> auth.WalletList:
+    known = await asked.platform.wallets.wallets.of_account(asked.caller.account)
+    return auth.WalletList(wallets=[from_record(auth.Wallet, one) for one in known])
+
+
+async def challenge_link(asked: Asked) -> auth.SessionChallenge:
+    made = await asked.platform.wallets.sessions.challenge(link_to=asked.caller.account)
+    return from_record(auth.SessionChallenge, made)
+
+
+async def link_wallet(asked: AskedBody[auth.LinkWallet]) -> auth.WalletList:
+    await confirm_new_factor(asked.request, action="link_wallet", resource=asked.body.address)
+    platform = asked.platform
+    linked = await platform.wallets.sessions.link_wallet(
+        asked.caller.account, asked.body.nonce, asked.body.address, asked.body.signature
+    )
+    known = await platform.wallets.wallets.of_account(asked.caller.account)
+    shown = [from_record(auth.Wallet, one) for one in known if one.address == linked.caip10]
+    return auth.WalletList(wallets=shown)
+
+
+async def revoke_wallet(asked: Asked[operations.WalletPath]) -> None:
+    platform = asked.platform
+    cut = CutKeys(asked.path.address, actor=asked.actor, now=platform.clock.now())
+    await platform.wallets.wallets.revoke(
+        asked.caller.account, asked.path.address, actor=asked.actor, also=lambda conn, _: cut.end(conn)
+    )
+    for gone in cut.ended:
+        platform.keys.forget(gone)
+
+
+BINDINGS = (
+    bind(account_operations.SHOW_ME, me),
+    bind(account_operations.LIST_TRANSFERS, transfers),
+    bind(account_operations.SEND_SATS, send),
+    bind(account_operations.SHOW_USAGE, usage),
+    bind(account_operations.LIST_USAGE_SEGMENTS, segments),
+    bind(operations.CHALLENGE_WALLET, challenge_wallet),
+    bind(operations.OPEN_SESSION, open_session),
+    bind(operations.CLOSE_SESSION, close_session),
+    bind(operations.END_SESSIONS, end_sessions),
+    bind(operations.OFFER_SIWX, siwx_offer),
+    bind(operations.SIGN_IN_WITH_X, sign_in),
+    bind(operations.CHALLENGE_GENESIS, challenge_genesis),
+    bind(operations.LIST_WALLETS, list_wallets),
+    bind(operations.CHALLENGE_LINK, challenge_link),
+    bind(operations.LINK_WALLET, link_wallet),
+    bind(operations.REVOKE_WALLET, revoke_wallet),
 )

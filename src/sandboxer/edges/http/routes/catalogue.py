@@ -11,21 +11,16 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.artifacts.images.catalog import list_images as images_of
+from sandboxer.artifacts.images.build import list_images as images_of
 from sandboxer.artifacts.images.published import records
-from sandboxer.edges.http.answers import json_response, shown_image
-from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.answers import from_record, json_response, shown_image
+from sandboxer.edges.http.binding import Asked, AskedQuery, bind
 from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.sandboxes import profiles
 from sandboxer.wire import catalogue as wire
-from sandboxer.wire.catalogue import Image, ImageList, Profile, ProfileList
-from sandboxer.wire.operations import catalogue as operations
-from sandboxer.wire.operations.catalogue import ListImagesQuery, ListLanguagesQuery, ListShellsQuery
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.paths import LanguagePath
+from sandboxer.wire.operations import platform as operations
 from sandboxer.wire.sandboxes import Resources
 from sandboxer.work.languages import HostImages, Offered, count, find_language, shown_commands
 
@@ -35,7 +30,7 @@ CACHE = f"public, max-age={KEPT_S:.0f}"
 KEPT_LONGER_S = 600.0
 
 
-async def list_images(asked: Asked[NoParameters, ListImagesQuery, None]) -> ImageList:
+async def list_images(asked: AskedQuery[operations.ListImagesQuery]) -> wire.ImageList:
     page = await asked.platform.artifacts.images.list(
         asked.caller,
         which=records.Filter(asked.query.filter),
@@ -44,10 +39,9 @@ async def list_images(asked: Asked[NoParameters, ListImagesQuery, None]) -> Imag
     )
     found = await asyncio.to_thread(images_of, asked.platform.settings.images_dir)
     shown = [
-        Image(
-            name=image.name,
-            size_bytes=image.size_bytes,
-            built_at=image.built_at,
+        from_record(
+            wire.Image,
+            image,
             facts={
                 "digest": image.digest,
                 "distribution": image.distribution,
@@ -58,28 +52,22 @@ async def list_images(asked: Asked[NoParameters, ListImagesQuery, None]) -> Imag
         for image in found
     ]
     published = [shown_image(one) for one in page.records]
-    return ImageList.model_construct(images=shown, published=published, next_cursor=page.next_cursor)
+    return wire.ImageList.model_construct(images=shown, published=published, next_cursor=page.next_cursor)
 
 
-async def list_profiles(asked: Asked[NoParameters, NoParameters, None]) -> ProfileList:
+async def list_profiles(asked: Asked) -> wire.ProfileList:
     platform = asked.platform
     everywhere = platform.settings.genesis_demanded
-    shown = [_profile(profile, everywhere) for profile in platform.sandboxes.profiles()]
-    return ProfileList(profiles=shown)
+    shown = [_profile(profile, everywhere) for profile in platform.sandboxes.profiles.all()]
+    return wire.ProfileList(profiles=shown)
 
 
-def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> Profile:
+def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> wire.Profile:
     default = profile.resources
-    return Profile(
-        id=profile.id,
-        version=profile.version,
-        title=profile.title,
-        backend=profile.backend,
-        image=profile.image,
-        trust=profile.trust.value,
-        resources=Resources(
-            vcpus=default.vcpus, memory_mb=default.memory_mb, disk_mb=default.disk_mb, pids=default.pids
-        ),
+    return from_record(
+        wire.Profile,
+        profile,
+        resources=from_record(Resources, default),
         ttl_default=format_duration(profile.ttl_default),
         ttl_max=format_duration(profile.ttl_max),
         idle_timeout=None if profile.idle_timeout is None else format_duration(profile.idle_timeout),
@@ -88,7 +76,7 @@ def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> Profile:
     )
 
 
-async def list_languages(asked: Asked[NoParameters, ListLanguagesQuery, None]) -> Response:
+async def list_languages(asked: AskedQuery[operations.ListLanguagesQuery]) -> Response:
     found = _filtered(await offers_here(asked.request), asked.query.image, asked.query.available)
     shown = wire.LanguageList(
         languages=[_language(one) for one in found],
@@ -98,7 +86,7 @@ async def list_languages(asked: Asked[NoParameters, ListLanguagesQuery, None]) -
     return _cached(shown)
 
 
-async def get_language(asked: Asked[LanguagePath, NoParameters, None]) -> Response:
+async def get_language(asked: Asked[operations.LanguagePath]) -> Response:
     try:
         wanted = find_language(asked.path.name)
     except InvalidRequest as error:
@@ -108,7 +96,7 @@ async def get_language(asked: Asked[LanguagePath, NoParameters, None]) -> Respon
     return _cached(_language(next(one for one in offers if one.language is wanted)))
 
 
-async def list_shells(asked: Asked[NoParameters, ListShellsQuery, None]) -> Response:
+async def list_shells(asked: AskedQuery[operations.ListLanguagesQuery]) -> Response:
     offers = [one for one in await offers_here(asked.request) if one.language.is_shell]
     shown = [_language(one) for one in _filtered(offers, asked.query.image, asked.query.available)]
     return _cached(wire.ShellList(shells=shown, count=len(shown)))
@@ -125,15 +113,12 @@ def _filtered(offers: Sequence[Offered], image: str | None, available: bool | No
 def _language(one: Offered) -> wire.Language:
     language = one.language
     compile_, run = shown_commands(language)
-    return wire.Language(
-        name=language.name,
-        title=language.title,
+    return from_record(
+        wire.Language,
+        language,
         aliases=list(language.aliases),
-        extension=language.extension,
-        is_shell=language.is_shell,
         compile=None if compile_ is None else list(compile_),
         run=list(run),
-        image=language.image,
         images=list(one.images),
         available=one.is_available,
         version=one.version,
@@ -160,7 +145,7 @@ async def version_in(request: Request, language: str, image: str | None) -> str 
     return found.versions.get(image.partition("@")[0])
 
 
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.LIST_IMAGES, list_images),
     bind(operations.LIST_PROFILES, list_profiles),
     bind(operations.LIST_LANGUAGES, list_languages),

@@ -6,6 +6,8 @@ expire. A child key is cut from the caller's own account, and can be given more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -15,11 +17,11 @@ from sandboxer.accounts import audit, delegation, records, use_cases
 from sandboxer.accounts.authority import parse_scopes, scopes_to_json
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.limits import free_slots, requests_per_minute
-from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.answers import from_record, json_response
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, bind
+from sandboxer.edges.http.bodies import LargeAnswer
 from sandboxer.edges.http.demands import confirm, confirm_new_factor, is_wallet
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.requests import caller, moment, platform_of
 from sandboxer.identity import keys
 from sandboxer.identity.key_life import Tier, TierOf
@@ -28,13 +30,14 @@ from sandboxer.identity.second_proof import Factor
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
 from sandboxer.wire.keys import (
     CreateKey,
-    CutKey,
     DelegatedKey,
+    DelegateKey,
     Key,
     KeyList,
     KeyNode,
     KeyReport,
     KeyTier,
+    NewBearer,
     NewDelegatedKey,
     NewKey,
     RevealKey,
@@ -43,13 +46,14 @@ from sandboxer.wire.keys import (
     TopUpKey,
     ValidateKey,
 )
-from sandboxer.wire.operations import keys as operations
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.paths import PublicKeyPath
+from sandboxer.wire.operations import auth as operations
 from sandboxer.wiring import Platform
 
+# Of the tree of keys: about half a millisecond.
+PARTS_IN_A_PIECE = 32
 
-async def create(asked: Asked[NoParameters, NoParameters, CreateKey]) -> Response:
+
+async def create(asked: AskedBody[CreateKey]) -> Response:
     account = await _account_for(asked.request, asked.body.account)
 
     async def act(bind: Bind | None) -> Response:
@@ -62,30 +66,31 @@ async def create(asked: Asked[NoParameters, NoParameters, CreateKey]) -> Respons
             now=asked.platform.clock.now(),
             bind=bind,
         )
-        return json_response(shown_new(made), 201)
+        return json_response(from_record(NewKey, made), 201)
 
     return await once_bound(asked.request, act, keep_answer=False)
 
 
-async def list_keys(asked: Asked[NoParameters, NoParameters, None]) -> KeyList:
+async def list_keys(asked: Asked) -> KeyList:
     who = asked.caller
     known = await asked.platform.keys.list(None if who.is_owner else who.account)
     return KeyList.model_construct(keys=[_shown(key) for key in known])
 
 
-async def tree(asked: Asked[NoParameters, NoParameters, None]) -> KeyNode:
+async def tree(asked: Asked) -> Response:
     platform, account = asked.platform, asked.caller.account
     await platform.authorities.of(asked.caller)
     now = platform.clock.now()
-    return _node(await platform.store.read(lambda conn: delegation.tree(conn, account, now=now)))
+    found = await platform.store.read(lambda conn: delegation.tree(conn, account, now=now))
+    # Thousands of nodes would hold the loop for as long as they take to write.
+    return LargeAnswer(tree_in_pieces(found))
 
 
-async def revoke(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
+async def revoke(asked: Asked[operations.PublicKeyPath]) -> None:
     platform = asked.platform
     await use_cases.revoke_key(
         platform.store, platform.keys, asked.caller, asked.path.public_key, now=platform.clock.now()
     )
-    return nothing()
 
 
 async def _account_for(request: Request, wanted: str | None) -> str:
@@ -96,15 +101,26 @@ async def _account_for(request: Request, wanted: str | None) -> str:
             raise InvalidRequest(field="account", why="say whose key it is")
         if wanted == keys.OWNER_ACCOUNT:
             raise InvalidRequest(field="account", why="this is the account of the platform's owner")
+        await _confirm_owners_token(request, action="create_key", resource=wanted)
         return wanted
     if wanted not in (None, who.account):
         raise Forbidden(why="you can make keys for your own account only")
     authority = await platform_of(request).authorities.of(who)
     if authority.is_delegated:
-        raise Forbidden(why="a delegated key has no siblings", hint="Cut a child: POST /v1/keys/delegated.")
+        raise Forbidden(
+            why="a delegated key makes child keys only", hint="Delegate one: POST /v1/keys/delegated."
+        )
     # Otherwise a thief of a session or key could keep access.
     await confirm_new_factor(request, action="create_key", resource=who.account)
     return who.account
+
+
+async def _confirm_owners_token(request: Request, *, action: str, resource: str) -> None:
+    """Raises SecondProofNeeded if the owner came by a bearer token. Whoever stole it could make keys of
+    every account, which would outlive it; signed requests of the owner prove the secret by themselves.
+    """
+    if caller(request).came_by_bearer:
+        await confirm(request, action=action, resource=resource)
 
 
 async def own_key(request: Request, public_key: str) -> None:
@@ -114,73 +130,56 @@ async def own_key(request: Request, public_key: str) -> None:
         raise NotFound(what="key", id=public_key)
 
 
-def shown_new(made: keys.NewKey) -> NewKey:
-    return NewKey(
-        public_key=made.public_key,
-        secret_key=made.secret_key,
-        name=made.name,
-        account=made.account,
-        accepts_v1=made.accepts_v1,
-    )
-
-
 def _shown(key: keys.Key) -> Key:
-    return Key.model_construct(
-        public_key=key.public_key,
-        name=key.name,
+    return from_record(
+        Key,
+        key,
         account=key.caller.account,
         is_owner=key.caller.is_owner,
         accepts_v1=key.caller.accepts_v1,
-        created_at=key.created_at,
-        revoked_at=key.revoked_at,
-        suspended_at=key.suspended_at,
-        expires_at=key.expires_at,
     )
 
 
-def _node(node: delegation.Node) -> KeyNode:
-    return KeyNode(
+def _written(node: delegation.Node) -> Iterator[bytes]:
+    """Yields a KeyNode as JSON, node by node."""
+    shown = from_record(
+        KeyNode,
+        node.totals,
         account=node.account,
         key=None if node.key is None else shown_key(node.key),
-        given=node.totals.given,
-        returned=node.totals.returned,
-        outside=node.totals.outside,
-        passed_on=node.totals.passed_on,
-        spent=node.totals.spent,
-        balance=node.totals.balance,
         subtree_spent=node.subtree_spent,
-        children=[_node(child) for child in node.children],
+        children=[],
     )
+    # Its children come last, between the brackets.
+    yield shown.model_dump_json().encode().removesuffix(b"]}")
+    for number, child in enumerate(node.children):
+        if number:
+            yield b","
+        yield from _written(child)
+    yield b"]}"
 
 
-async def validate(asked: Asked[NoParameters, NoParameters, ValidateKey]) -> KeyReport:
+def tree_in_pieces(node: delegation.Node) -> Iterator[bytes]:
+    """Yields a tree as JSON, a few nodes at a time."""
+    pieces = _written(node)
+    while some := b"".join(islice(pieces, PARTS_IN_A_PIECE)):
+        yield some
+
+
+async def validate(asked: AskedBody[ValidateKey]) -> KeyReport:
     platform = asked.platform
     report = await platform.key_life.validate(asked.body.public_key, tier_of=_tiers(platform))
     tier = report.tier
-    return KeyReport(
-        public_key=report.public_key,
-        is_valid=report.is_valid,
-        reason=report.reason,
-        expires_at=report.expires_at,
-        expired_ago_s=report.expired_ago_s,
-        tier=None
-        if tier is None
-        else KeyTier(
-            level=tier.level,
-            requests_per_minute=tier.requests_per_minute,
-            slots=tier.slots,
-            until=tier.until,
-        ),
-    )
+    return from_record(KeyReport, report, tier=None if tier is None else from_record(KeyTier, tier))
 
 
-async def reveal(asked: Asked[PublicKeyPath, NoParameters, RevealKey]) -> NewKey:
+async def reveal(asked: AskedPathBody[operations.PublicKeyPath, RevealKey]) -> NewKey:
     life = asked.platform.key_life
     fetch = life.regenerate_by_claim if asked.body.regenerate else life.reveal
-    return shown_new(await fetch(asked.path.public_key, asked.body.claim))
+    return from_record(NewKey, await fetch(asked.path.public_key, asked.body.claim))
 
 
-async def regenerate(asked: Asked[PublicKeyPath, NoParameters, None]) -> NewKey:
+async def regenerate(asked: Asked[operations.PublicKeyPath]) -> NewKey:
     who = asked.caller
     if not who.is_owner:
         await own_key(asked.request, asked.path.public_key)
@@ -189,46 +188,67 @@ async def regenerate(asked: Asked[PublicKeyPath, NoParameters, None]) -> NewKey:
         await confirm_new_factor(
             asked.request, action="regenerate_key", resource=asked.path.public_key, factor=factor
         )
+    else:
+        await _confirm_owners_token(asked.request, action="regenerate_key", resource=asked.path.public_key)
     made = await asked.platform.key_life.regenerate(
         asked.path.public_key,
         account=None if who.is_owner else who.account,
-        actor=f"key:{who.public_key}",
+        actor=asked.actor,
         also=_written_down(asked, "key.regenerate"),
     )
-    return shown_new(made)
+    return from_record(NewKey, made)
 
 
-async def suspend(asked: Asked[PublicKeyPath, NoParameters, SuspendKey]) -> Response:
-    owner = asked.caller
+async def issue_bearer(asked: Asked[operations.PublicKeyPath]) -> NewBearer:
+    who, public_key = asked.caller, asked.path.public_key
+    if not who.is_owner:
+        await own_key(asked.request, public_key)
+        # Whoever signs with the key's own secret gains nothing by it. A thief of a session or a token would.
+        if who.public_key != public_key or who.came_by_bearer:
+            await confirm_new_factor(asked.request, action="issue_bearer", resource=public_key)
+    else:
+        await _confirm_owners_token(asked.request, action="issue_bearer", resource=public_key)
+    token = await asked.platform.key_life.issue_bearer(
+        public_key,
+        account=None if who.is_owner else who.account,
+        actor=asked.actor,
+        also=_written_down(asked, "key.issue_bearer"),
+    )
+    return NewBearer(public_key=public_key, bearer_token=token)
+
+
+async def end_bearer(asked: Asked[operations.PublicKeyPath]) -> None:
+    who = asked.caller
+    await asked.platform.key_life.end_bearer(
+        asked.path.public_key,
+        account=None if who.is_owner else who.account,
+        actor=asked.actor,
+        also=_written_down(asked, "key.end_bearer"),
+    )
+
+
+async def suspend(asked: AskedPathBody[operations.PublicKeyPath, SuspendKey]) -> None:
     also = _written_down(asked, "key.suspend", reason=asked.body.why)
     await asked.platform.key_life.suspend(
-        asked.path.public_key, why=asked.body.why, actor=f"key:{owner.public_key}", also=also
+        asked.path.public_key, why=asked.body.why, actor=asked.actor, also=also
     )
-    return nothing()
 
 
-async def unsuspend(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
-    owner = asked.caller
+async def unsuspend(asked: Asked[operations.PublicKeyPath]) -> None:
     also = _written_down(asked, "key.unsuspend")
-    await asked.platform.key_life.unsuspend(asked.path.public_key, actor=f"key:{owner.public_key}", also=also)
-    return nothing()
+    await asked.platform.key_life.unsuspend(asked.path.public_key, actor=asked.actor, also=also)
 
 
-async def set_expiry(asked: Asked[PublicKeyPath, NoParameters, SetExpiry]) -> Response:
-    owner = asked.caller
+async def set_expiry(asked: AskedPathBody[operations.PublicKeyPath, SetExpiry]) -> None:
     until = moment(asked.body.expires_at, field="expires_at")
     also = _written_down(asked, "key.set_expiry", expires_at=asked.body.expires_at)
-    await asked.platform.key_life.set_expiry(
-        asked.path.public_key, until, actor=f"key:{owner.public_key}", also=also
-    )
-    return nothing()
+    await asked.platform.key_life.set_expiry(asked.path.public_key, until, actor=asked.actor, also=also)
 
 
 def _written_down(
-    asked: Asked[PublicKeyPath, NoParameters, Any], action: str, *, reason: str = "asked", **data: Any
+    asked: AskedPathBody[operations.PublicKeyPath, Any], action: str, *, reason: str = "asked", **data: Any
 ) -> Also:
-    now = asked.platform.clock.now()
-    return audit.by_owner(asked.caller, action, reason=reason, data=data, now=now)
+    return audit.by_owner(asked.caller, action, reason=reason, data=data, now=asked.platform.clock.now())
 
 
 def _tiers(platform: Platform) -> TierOf:
@@ -247,7 +267,7 @@ def _tiers(platform: Platform) -> TierOf:
     return tier_of
 
 
-async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
+async def delegate(asked: AskedBody[DelegateKey]) -> Response:
     platform, who = asked.platform, asked.caller
     wish = delegation.Cut(
         name=asked.body.name,
@@ -258,8 +278,8 @@ async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
         expires_at=moment(asked.body.expires_at, field="expires_at"),
         caps=Caps(**asked.body.caps.model_dump()),
     )
-    if is_wallet(asked.request):
-        # The key would outlive the session that made it.
+    if is_wallet(asked.request) or who.came_by_bearer:
+        # The key would outlive the session or the token that made it.
         await confirm(asked.request, action="cut_key", resource=who.account)
     await platform.authorities.of(who)
 
@@ -272,15 +292,20 @@ async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
             wish,
             now=platform.clock.now(),
             bind=bind,
-            is_charged=platform.settings.charging,
+            is_charged=platform.settings.is_charged,
         )
-        shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
+        shown = from_record(
+            NewDelegatedKey,
+            shown_key(made),
+            secret_key=new.secret_key,
+            budget_sats=wish.budget_sats,
+        )
         return json_response(shown, 201)
 
     return await once_bound(asked.request, act, keep_answer=False)
 
 
-async def top_up(asked: Asked[PublicKeyPath, NoParameters, TopUpKey]) -> DelegatedKey:
+async def top_up(asked: AskedPathBody[operations.PublicKeyPath, TopUpKey]) -> DelegatedKey:
     topped_up = await use_cases.top_up_key(
         asked.platform.store,
         asked.caller,
@@ -293,35 +318,19 @@ async def top_up(asked: Asked[PublicKeyPath, NoParameters, TopUpKey]) -> Delegat
 
 
 def shown_key(key: delegation.DelegatedKey) -> DelegatedKey:
-    return DelegatedKey(**facts(key))
+    return from_record(DelegatedKey, key, scopes=scopes_to_json(key.scopes))
 
 
-def facts(key: delegation.DelegatedKey) -> dict[str, Any]:
-    return {
-        "public_key": key.public_key,
-        "account": key.account,
-        "name": key.name,
-        "parent": key.parent,
-        "generation": key.generation,
-        "scopes": scopes_to_json(key.scopes),
-        "depth": key.depth,
-        "slots": key.slots,
-        "expires_at": key.expires_at,
-        "state": key.state.value,
-        "reason": key.reason,
-        "created_at": key.created_at,
-        "ended_at": key.ended_at,
-    }
-
-
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.VALIDATE_KEY, validate),
     bind(operations.REVEAL_KEY, reveal),
     bind(operations.REGENERATE_KEY, regenerate),
+    bind(operations.ISSUE_BEARER, issue_bearer),
+    bind(operations.END_BEARER, end_bearer),
     bind(operations.SUSPEND_KEY, suspend),
     bind(operations.UNSUSPEND_KEY, unsuspend),
     bind(operations.SET_KEY_EXPIRY, set_expiry),
-    bind(operations.CUT_KEY, cut),
+    bind(operations.DELEGATE_KEY, delegate),
     bind(operations.TOP_UP_KEY, top_up),
     bind(operations.CREATE_KEY, create),
     bind(operations.LIST_KEYS, list_keys),

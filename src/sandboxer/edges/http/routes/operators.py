@@ -12,33 +12,15 @@ from sandboxer.accounts import audit, operators, records
 from sandboxer.accounts.audit import Checkpoint
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.use_cases import operate
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.answers import from_record, json_response
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, Handler, bind
 from sandboxer.edges.http.requests import moment, platform_of
-from sandboxer.edges.http.routes.accounts import account, balance
+from sandboxer.edges.http.routes.accounts import account
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money import verification
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.accounts import (
-    AccountPage,
-    AccountReport,
-    AdjustAccount,
-    AuditPage,
-    AuditProof,
-    CapAccount,
-    ChangeAccount,
-    CreateAccount,
-    EntitleAccount,
-    LedgerProof,
-    LedgerTotals,
-    Moved,
-    PayOut,
-)
-from sandboxer.wire.operations import operators as operations
+from sandboxer.wire.operations import accounts as operations
 from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.operators import ListAccountsQuery, ListAuditQuery, VerifyAuditQuery
-from sandboxer.wire.operations.paths import AccountPath
 
 # GET /v1/accounts/me would take it for the caller's own account.
 RESERVED = frozenset({"me"})
@@ -49,7 +31,7 @@ def _answer(request: Request, changed: records.Account, status: int = 200) -> Re
     return json_response(account(changed, now=platform_of(request).clock.now()), status)
 
 
-async def create(asked: Asked[NoParameters, NoParameters, CreateAccount]) -> Response:
+async def create(asked: AskedBody[wire.CreateAccount]) -> Response:
     if asked.body.id in RESERVED:
         raise InvalidRequest(field="id", why="this name is reserved")
     made = await operate(
@@ -65,7 +47,7 @@ async def create(asked: Asked[NoParameters, NoParameters, CreateAccount]) -> Res
     return _answer(asked.request, made, 201)
 
 
-async def list_accounts(asked: Asked[NoParameters, ListAccountsQuery, None]) -> AccountPage:
+async def list_accounts(asked: AskedQuery[operations.ListAccountsQuery]) -> wire.AccountPage:
     platform, operator = asked.platform, asked.caller
     found = await platform.store.read(
         lambda conn: operators.list_accounts(conn, operator, after=asked.query.after, limit=asked.query.limit)
@@ -76,41 +58,34 @@ async def list_accounts(asked: Asked[NoParameters, ListAccountsQuery, None]) -> 
     return wire.AccountPage(accounts=shown, next_after=following)
 
 
-async def show(asked: Asked[AccountPath, NoParameters, None]) -> AccountReport:
+async def show(asked: Asked[operations.AccountPath]) -> wire.AccountReport:
     platform, operator = asked.platform, asked.caller
     now = platform.clock.now()
     seen = await platform.store.read(
         lambda conn: operators.view_account(conn, operator, asked.path.account_id, now=now)
     )
-    money = None if seen.money is None else balance(seen.money)
+    money = None if seen.money is None else from_record(wire.Balance, seen.money)
     return wire.AccountReport(account=account(seen.account, now=now), money=money)
 
 
-async def suspend(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _change(asked, operators.suspend_account)
+def _verb(act: operators.Act) -> Handler[operations.AccountPath, NoParameters, wire.ChangeAccount]:
+    """Returns the handler of a verb that needs the account and a reason, and answers with the account."""
+
+    async def handle(asked: AskedPathBody[operations.AccountPath, wire.ChangeAccount]) -> Response:
+        changed = await operate(
+            asked.platform.store,
+            act,
+            asked.caller,
+            asked.path.account_id,
+            reason=asked.body.reason,
+            now=asked.platform.clock.now(),
+        )
+        return _answer(asked.request, changed)
+
+    return handle
 
 
-async def reinstate(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _change(asked, operators.reinstate_account)
-
-
-async def close(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _change(asked, operators.close_account)
-
-
-async def _change(asked: Asked[AccountPath, NoParameters, ChangeAccount], act: operators.Act) -> Response:
-    changed = await operate(
-        asked.platform.store,
-        act,
-        asked.caller,
-        asked.path.account_id,
-        reason=asked.body.reason,
-        now=asked.platform.clock.now(),
-    )
-    return _answer(asked.request, changed)
-
-
-async def entitle(asked: Asked[AccountPath, NoParameters, EntitleAccount]) -> Response:
+async def entitle(asked: AskedPathBody[operations.AccountPath, wire.EntitleAccount]) -> Response:
     entitled = await operate(
         asked.platform.store,
         operators.entitle_account,
@@ -124,7 +99,7 @@ async def entitle(asked: Asked[AccountPath, NoParameters, EntitleAccount]) -> Re
     return _answer(asked.request, entitled)
 
 
-async def cap(asked: Asked[AccountPath, NoParameters, CapAccount]) -> Response:
+async def cap(asked: AskedPathBody[operations.AccountPath, wire.CapAccount]) -> Response:
     capped = await operate(
         asked.platform.store,
         operators.cap_account,
@@ -137,7 +112,7 @@ async def cap(asked: Asked[AccountPath, NoParameters, CapAccount]) -> Response:
     return _answer(asked.request, capped)
 
 
-async def adjust(asked: Asked[AccountPath, NoParameters, AdjustAccount]) -> Moved:
+async def adjust(asked: AskedPathBody[operations.AccountPath, wire.AdjustAccount]) -> wire.Moved:
     is_new = await operate(
         asked.platform.store,
         operators.adjust,
@@ -151,28 +126,29 @@ async def adjust(asked: Asked[AccountPath, NoParameters, AdjustAccount]) -> Move
     return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
 
 
-async def pay_out(asked: Asked[NoParameters, NoParameters, PayOut]) -> Moved:
-    platform, operator = asked.platform, asked.caller
-    now = platform.clock.now()
-    is_new = await platform.store.write(
-        lambda conn: operators.pay_out(
-            conn, operator, asked.body.sats, id=asked.body.id, reason=asked.body.reason, now=now
-        )
+async def pay_out(asked: AskedBody[wire.PayOut]) -> wire.Moved:
+    is_new = await operate(
+        asked.platform.store,
+        operators.pay_out,
+        asked.caller,
+        asked.body.sats,
+        id=asked.body.id,
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
     )
     return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
 
 
-async def totals(asked: Asked[NoParameters, NoParameters, None]) -> LedgerTotals:
+async def totals(asked: Asked) -> wire.LedgerTotals:
     found = await asked.platform.store.read(lambda conn: operators.totals(conn, asked.caller))
     return wire.LedgerTotals(totals=found)
 
 
-async def verify_ledger(asked: Asked[NoParameters, NoParameters, None]) -> LedgerProof:
-    proof = await asked.platform.store.read(verification.verify)
-    return ledger_proof(proof)
+async def verify_ledger(asked: Asked) -> wire.LedgerProof:
+    return from_record(wire.LedgerProof, await asked.platform.store.read(verification.verify))
 
 
-async def list_audit(asked: Asked[NoParameters, ListAuditQuery, None]) -> AuditPage:
+async def list_audit(asked: AskedQuery[operations.ListAuditQuery]) -> wire.AuditPage:
     found = await asked.platform.store.read(
         lambda conn: audit.page(
             conn, after=asked.query.after, subject=asked.query.subject, limit=asked.query.limit
@@ -183,49 +159,27 @@ async def list_audit(asked: Asked[NoParameters, ListAuditQuery, None]) -> AuditP
     return wire.AuditPage(entries=shown, next_after=following)
 
 
-async def export_audit(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+async def export_audit(asked: Asked) -> Response:
     return StreamingResponse(audit.export(asked.platform.store), media_type=NDJSON)
 
 
-async def verify_audit(asked: Asked[NoParameters, VerifyAuditQuery, None]) -> AuditProof:
+async def verify_audit(asked: AskedQuery[operations.VerifyAuditQuery]) -> wire.AuditProof:
     if (asked.query.anchor_seq is None) is not (asked.query.anchor_hash is None):
         raise InvalidRequest(field="anchor_seq", why="an anchor is a number and its hash")
     anchor = None
     if asked.query.anchor_seq is not None and asked.query.anchor_hash is not None:
         anchor = Checkpoint(seq=asked.query.anchor_seq, hash=asked.query.anchor_hash)
     proof = await asked.platform.store.read(lambda conn: audit.verify(conn, anchor=anchor))
-    return audit_proof(proof)
+    return from_record(wire.AuditProof, proof, head_seq=proof.head.seq, head_hash=proof.head.hash)
 
 
-def ledger_proof(proof: verification.Proof) -> wire.LedgerProof:
-    return wire.LedgerProof(
-        is_whole=proof.is_whole,
-        accounts=proof.accounts,
-        transfers=proof.transfers,
-        segments=proof.segments,
-        sums=proof.sums,
-        faults=proof.faults,
-    )
-
-
-def audit_proof(proof: audit.Proof) -> wire.AuditProof:
-    return wire.AuditProof(
-        is_whole=proof.is_whole,
-        rows=proof.rows,
-        head_seq=proof.head.seq,
-        head_hash=proof.head.hash,
-        broken_at=proof.broken_at,
-        why=proof.why,
-    )
-
-
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.CREATE_ACCOUNT, create),
     bind(operations.LIST_ACCOUNTS, list_accounts),
     bind(operations.SHOW_ACCOUNT, show),
-    bind(operations.SUSPEND_ACCOUNT, suspend),
-    bind(operations.REINSTATE_ACCOUNT, reinstate),
-    bind(operations.CLOSE_ACCOUNT, close),
+    bind(operations.SUSPEND_ACCOUNT, _verb(operators.suspend_account)),
+    bind(operations.REINSTATE_ACCOUNT, _verb(operators.reinstate_account)),
+    bind(operations.CLOSE_ACCOUNT, _verb(operators.close_account)),
     bind(operations.ENTITLE_ACCOUNT, entitle),
     bind(operations.CAP_ACCOUNT, cap),
     bind(operations.ADJUST_ACCOUNT, adjust),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
@@ -23,10 +23,9 @@ from sandboxer.accounts.limits import Quota, free_slots, quotas
 from sandboxer.artifacts.garbage import WHY, Tier
 from sandboxer.artifacts.garbage import Garbage as FoundGarbage
 from sandboxer.backends.contract import Capability, Capacity, Fingerprint, Resources, Trust, capabilities_of
-from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.answers import from_record, json_response
 from sandboxer.edges.http.authentication import address_of
-from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.binding import Asked, AskedQuery, bind
 from sandboxer.identity.authenticate import MAX_V1_BODY
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Forbidden
@@ -34,43 +33,25 @@ from sandboxer.observe.metrics import counted_by
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.quarantine import Held, Quarantine
+from sandboxer.sandboxes.use_cases import inspection
 from sandboxer.wire import execute, processes, sessions
 from sandboxer.wire import platform as wire
 from sandboxer.wire import sandboxes as wire_sandboxes
 from sandboxer.wire.operations import platform as operations
-from sandboxer.wire.operations.declaration import NoParameters, RateClass
-from sandboxer.wire.operations.platform import CollectGarbageQuery
-from sandboxer.wire.platform import (
-    BackendCapabilities,
-    Capabilities,
-    Cluster,
-    Collected,
-    Garbage,
-    GarbageItem,
-    Health,
-    Host,
-    Lack,
-    Limits,
-    Pools,
-    Readiness,
-    SignatureVersion,
-    Stats,
-)
-from sandboxer.wire.processes import OUTPUT_LIMIT_DEFAULT, OUTPUT_LIMIT_MAX, TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
-from sandboxer.wire.sandboxes import Reaped, Stale, StaleList
+from sandboxer.wire.operations.declaration import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.retention import count_work
-from sandboxer.work.sessions.lifecycle import TTL_MAX as SESSION_TTL_MAX
+from sandboxer.work.sessions.records import TTL_MAX as SESSION_TTL_MAX
 
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"x-forwarded-host"})
 _V1_HEADERS = ["Authorization", "X-Timestamp", "X-Signature"]
 _SIGNATURES = [
-    SignatureVersion(
+    wire.SignatureVersion(
         name="v2",
         canonical="v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}",
         headers=[*_V1_HEADERS, "X-Nonce", "X-Content-SHA256"],
     ),
-    SignatureVersion(
+    wire.SignatureVersion(
         name="v1", canonical="{timestamp}:{METHOD}:{path with query}:{raw body}", headers=_V1_HEADERS
     ),
 ]
@@ -90,12 +71,12 @@ _SPAWNING = (State.REQUESTED, State.PROVISIONING)
 Check = Literal["ok", "failing"]
 
 
-async def look(platform: Platform) -> Health:
+async def look(platform: Platform) -> wire.Health:
     found = await platform.probes.look()
     checks: dict[str, Check] = {name: "ok" if why is None else "failing" for name, why in found.items()}
     for name in sorted(platform.backends):
         # The last known state: asking anew is slow, and reserved for the owner (GET /v1/host).
-        known = platform.sandboxes.dependencies.known_fingerprints.get(name)
+        known = platform.sandboxes.known_fingerprints.get(name)
         is_able = known is None or known.healthy
         is_whole = all(check == "ok" for part, check in checks.items() if part.startswith(f"{name}/"))
         checks[name] = "ok" if is_able and is_whole else "failing"
@@ -109,38 +90,38 @@ async def look(platform: Platform) -> Health:
         checks[f"invoices/{coin}"] = "ok" if why is None else "failing"
     # Only a hint: after the host's wall clock was set, the server continues by its own time.
     checks["clock"] = "ok" if platform.timekeeper.trouble is None else "failing"
-    return Health(status="ok" if is_well else "degraded", checks=checks)
+    return wire.Health(status="ok" if is_well else "degraded", checks=checks)
 
 
-async def health(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+async def health(asked: Asked) -> Response:
     seen = await look(asked.platform)
     return json_response(seen, 200 if seen.status == "ok" else 503)
 
 
-async def ready(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+async def ready(asked: Asked) -> Response:
     status = asked.request.app.state.readiness
-    return json_response(Readiness(status=status), 200 if status == "ready" else 503)
+    return json_response(wire.Readiness(status=status), 200 if status == "ready" else 503)
 
 
-async def metrics(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+async def metrics(asked: Asked) -> Response:
     platform = asked.platform
     if not (platform.settings.metrics_public or is_local(asked.request.scope)):
         raise Forbidden(why="metrics are for callers on this host", hint="Ask from the host itself.")
-    for state, number in (await platform.sandboxes.counts()).items():
+    for state, number in (await platform.sandboxes.repository.counts()).items():
         platform.metrics.sandboxes.labels(state).set(number)
     return Response(platform.metrics.render(), media_type=platform.metrics.content_type)
 
 
-async def capabilities(asked: Asked[NoParameters, NoParameters, None]) -> Capabilities:
+async def capabilities(asked: Asked) -> wire.Capabilities:
     platform = asked.platform
-    dependencies = platform.sandboxes.dependencies
+    dependencies = platform.sandboxes
     # The cached state, because anyone may call this and asking anew costs.
-    prints = dependencies.known_fingerprints or await platform.sandboxes.fingerprints()
-    return Capabilities(
+    prints = dependencies.known_fingerprints or await inspection.fingerprints(platform.sandboxes)
+    return wire.Capabilities(
         version=__version__,
         backends=[
             # Only the owner sees what the host lacks, and why (GET /v1/host).
-            backend(name, replace(seen, lacks=()), _names(capabilities_of(dependencies.backends[name])))
+            backend(name, replace(seen, lacks=()), capabilities_of(dependencies.backends[name]))
             for name, seen in sorted(prints.items())
         ],
         trust_levels=["zero"] if dependencies.trust_max is Trust.ZERO else ["zero", "semi"],
@@ -163,17 +144,13 @@ async def capabilities(asked: Asked[NoParameters, NoParameters, None]) -> Capabi
         ],
         signatures=_SIGNATURES,
         limits={
-            "output_limit_default_bytes": OUTPUT_LIMIT_DEFAULT,
-            "output_limit_max_bytes": OUTPUT_LIMIT_MAX,
-            "timeout_default_s": TIMEOUT_DEFAULT_S,
-            "timeout_max_s": TIMEOUT_MAX_S,
+            "output_limit_default_bytes": processes.OUTPUT_LIMIT_DEFAULT,
+            "output_limit_max_bytes": processes.OUTPUT_LIMIT_MAX,
+            "timeout_default_s": processes.TIMEOUT_DEFAULT_S,
+            "timeout_max_s": processes.TIMEOUT_MAX_S,
             "v1_body_max_bytes": MAX_V1_BODY,
         },
     )
-
-
-def _names(capabilities: frozenset[Capability]) -> list[str]:
-    return [capability.value for capability in capabilities]
 
 
 def is_local(scope: Scope) -> bool:
@@ -187,13 +164,13 @@ def is_local(scope: Scope) -> bool:
         return False
 
 
-async def cluster(asked: Asked[NoParameters, NoParameters, None]) -> Cluster:
+async def cluster(asked: Asked) -> wire.Cluster:
     platform, who = asked.platform, asked.caller
-    dependencies = platform.sandboxes.dependencies
-    prints = dependencies.known_fingerprints or await platform.sandboxes.fingerprints()
-    capacities = await platform.sandboxes.capacities()
+    dependencies = platform.sandboxes
+    prints = dependencies.known_fingerprints or await inspection.fingerprints(platform.sandboxes)
+    capacities = await inspection.capacities(platform.sandboxes)
     levels = dependencies.warm.levels()
-    counts = await platform.sandboxes.counts(None if who.is_owner else who.account)
+    counts = await platform.sandboxes.repository.counts(None if who.is_owner else who.account)
     return wire.Cluster(
         mode="pooled" if levels else "on_demand",
         hosts=[
@@ -207,20 +184,19 @@ async def cluster(asked: Asked[NoParameters, NoParameters, None]) -> Cluster:
     )
 
 
-async def pools(asked: Asked[NoParameters, NoParameters, None]) -> Pools:
+async def pools(asked: Asked) -> wire.Pools:
     platform = asked.platform
-    capacities = await platform.sandboxes.capacities()
+    capacities = await inspection.capacities(platform.sandboxes)
     return wire.Pools(
         warm=[
-            wire.WarmPool(
-                backend=level.kind.backend,
-                image=level.kind.image,
-                trust=level.kind.trust.value,
-                resources=_resources(level.kind.resources),
+            from_record(
+                wire.WarmPool,
+                level.kind,
+                resources=from_record(wire_sandboxes.Resources, level.kind.resources),
                 wanted=level.wanted,
                 ready=level.ready,
             )
-            for level in platform.sandboxes.dependencies.warm.levels()
+            for level in platform.sandboxes.warm.levels()
         ],
         storage=[
             wire.StoragePool(
@@ -228,6 +204,7 @@ async def pools(asked: Asked[NoParameters, NoParameters, None]) -> Pools:
                 kind=seen.storage_kind,
                 size_mb=seen.storage_size_mb,
                 used_mb=seen.storage_used_mb,
+                most_mb=seen.storage_most_mb,
                 promised_mb=seen.promised.disk_mb,
                 free_mb=max(0, seen.total.disk_mb - seen.promised.disk_mb),
             )
@@ -236,34 +213,33 @@ async def pools(asked: Asked[NoParameters, NoParameters, None]) -> Pools:
     )
 
 
-async def stats(asked: Asked[NoParameters, NoParameters, None]) -> Stats:
+async def stats(asked: Asked) -> wire.Stats:
     platform, who = asked.platform, asked.caller
     account = None if who.is_owner else who.account
     return wire.Stats(
         of="platform" if who.is_owner else "account",
         uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
-        sandboxes=dict(await platform.sandboxes.counts(account)),
+        sandboxes=dict(await platform.sandboxes.repository.counts(account)),
         work=await platform.store.read(lambda conn: count_work(conn, account)),
         requests=_requests(platform) if who.is_owner else None,
     )
 
 
-async def limits(asked: Asked[NoParameters, NoParameters, None]) -> Limits:
+async def limits(asked: Asked) -> wire.Limits:
     platform, who = asked.platform, asked.caller
     authority = await platform.authorities.of(who)
     now = platform.clock.now()
     address = address_of(asked.request.scope, platform)
     sender = authority.sender(who, now=now)
     counted = quotas(RateClass.API, address=address, caller=sender, policy=platform.limits)
-    return wire.Limits(
+    return from_record(
+        wire.Limits,
+        authority,
         requests=[_left(platform, quota) for quota in counted],
-        slots=authority.slots,
         slots_in_use=platform.admission.slots.in_use(who.account),
         free_slots=free_slots(sender.tier, policy=platform.limits),
         caps=caps_json(authority.caps),
-        depth=authority.depth,
-        expires_at=authority.expires_at,
-        profiles=[_profile(profile) for profile in platform.sandboxes.profiles()],
+        profiles=[_profile(profile) for profile in platform.sandboxes.profiles.all()],
         maxima=MAXIMA,
     )
 
@@ -271,13 +247,12 @@ async def limits(asked: Asked[NoParameters, NoParameters, None]) -> Limits:
 def _host(
     platform: Platform, name: str, seen: Fingerprint, capacity: Capacity | None, *, is_owner: bool
 ) -> wire.ClusterHost:
-    can = [one.value for one in capabilities_of(platform.backends[name])]
     # What a host lacks and consists of would help an attacker.
     shown = seen if is_owner else replace(seen, lacks=(), facts={})
     return wire.ClusterHost(
-        backend=backend(name, shown, can),
-        total=None if capacity is None else _resources(capacity.total),
-        free=None if capacity is None else _resources(_free(capacity)),
+        backend=backend(name, shown, capabilities_of(platform.backends[name])),
+        total=None if capacity is None else from_record(wire_sandboxes.Resources, capacity.total),
+        free=None if capacity is None else from_record(wire_sandboxes.Resources, _free(capacity)),
         facts=dict(shown.facts),
     )
 
@@ -289,12 +264,6 @@ def _free(capacity: Capacity) -> Resources:
         memory_mb=max(0, total.memory_mb - promised.memory_mb),
         disk_mb=max(0, total.disk_mb - promised.disk_mb),
         pids=max(0, total.pids - promised.pids),
-    )
-
-
-def _resources(some: Resources) -> wire_sandboxes.Resources:
-    return wire_sandboxes.Resources(
-        vcpus=some.vcpus, memory_mb=some.memory_mb, disk_mb=some.disk_mb, pids=some.pids
     )
 
 
@@ -323,76 +292,74 @@ def _profile(profile: Profile) -> wire.ProfileLimit:
         profile=profile.id,
         ttl_default=format_duration(profile.ttl_default),
         ttl_max=format_duration(profile.ttl_max),
-        resources_max=_resources(profile.resources_max),
+        resources_max=from_record(wire_sandboxes.Resources, profile.resources_max),
     )
 
 
-async def inspect(asked: Asked[NoParameters, NoParameters, None]) -> Host:
+async def inspect(asked: Asked) -> wire.Host:
     platform = asked.platform
-    prints = await platform.sandboxes.fingerprints()
-    return Host(
+    prints = await inspection.fingerprints(platform.sandboxes)
+    return wire.Host(
         version=__version__,
         uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
         backends=[backend(name, seen) for name, seen in sorted(prints.items())],
         facts={f"{name}.{k}": v for name, seen in prints.items() for k, v in seen.facts.items()},
-        sandboxes=dict(await platform.sandboxes.counts()),
+        sandboxes=dict(await platform.sandboxes.repository.counts()),
     )
 
 
-async def stale(asked: Asked[NoParameters, NoParameters, None]) -> StaleList:
+async def stale(asked: Asked) -> wire_sandboxes.StaleList:
     sandboxes = asked.platform.sandboxes
-    found = await sandboxes.stale(asked.caller)
-    return StaleList(stale=_listed(found, sandboxes.dependencies.quarantine))
+    found = await inspection.find_stale(sandboxes, asked.caller)
+    return wire_sandboxes.StaleList(stale=_listed(found, sandboxes.quarantine))
 
 
-async def reap_stale(asked: Asked[NoParameters, NoParameters, None]) -> Reaped:
+async def reap_stale(asked: Asked) -> wire_sandboxes.Reaped:
     sandboxes = asked.platform.sandboxes
-    removed = await sandboxes.reap_stale(asked.caller)
-    return Reaped(removed=_listed(removed, sandboxes.dependencies.quarantine))
+    removed = await inspection.reap_stale(sandboxes, asked.caller)
+    return wire_sandboxes.Reaped(removed=_listed(removed, sandboxes.quarantine))
 
 
-async def garbage(asked: Asked[NoParameters, NoParameters, None]) -> Garbage:
+async def garbage(asked: Asked) -> wire.Garbage:
     collector = asked.platform.artifacts.garbage
     found = [_garbage(one, collector.grace) for one in await collector.find(asked.caller)]
-    return Garbage(grace=format_duration(collector.grace), garbage=found)
+    return wire.Garbage(grace=format_duration(collector.grace), garbage=found)
 
 
-async def collect_garbage(asked: Asked[NoParameters, CollectGarbageQuery, None]) -> Collected:
+async def collect_garbage(asked: AskedQuery[operations.CollectGarbageQuery]) -> wire.Collected:
     collector = asked.platform.artifacts.garbage
     removed = await collector.collect(asked.caller, despite_grace=asked.query.now)
-    return Collected(removed=[_garbage(one, collector.grace) for one in removed])
+    return wire.Collected(removed=[_garbage(one, collector.grace) for one in removed])
 
 
-def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> BackendCapabilities:
-    return BackendCapabilities(
+def backend(
+    name: str, seen: Fingerprint, capabilities: Iterable[Capability] = ()
+) -> wire.BackendCapabilities:
+    return wire.BackendCapabilities(
         name=name,
         healthy=seen.healthy,
-        capabilities=sorted(capabilities),
+        capabilities=sorted(one.value for one in capabilities),
         walls=sorted(wall.value for wall in seen.walls),
-        lacks=[Lack(what=lack.what, why=lack.why, remedy=lack.remedy) for lack in seen.lacks],
+        lacks=[from_record(wire.Lack, lack) for lack in seen.lacks],
     )
 
 
-def _garbage(one: FoundGarbage, grace: timedelta) -> GarbageItem:
-    return GarbageItem(
-        id=one.id,
+def _garbage(one: FoundGarbage, grace: timedelta) -> wire.GarbageItem:
+    return from_record(
+        wire.GarbageItem,
+        one,
         tier="base" if one.tier is Tier.BASE else "leftover",
         why=WHY[one.tier],
-        backend=one.backend,
-        size_bytes=one.size_bytes,
-        since=one.since,
         goes_at=one.goes_at(grace),
     )
 
 
-def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[Stale]:
+def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[wire_sandboxes.Stale]:
     return [
-        Stale(
-            id=one.unknown.id,
+        from_record(
+            wire_sandboxes.Stale,
+            one.unknown,
             sandbox_id=one.unknown.id,
-            kind=one.unknown.kind.value,
-            backend=one.unknown.backend,
-            why=one.unknown.why,
             first_seen=one.sighting.first_seen,
             goes_at=quarantine.goes_at(one),
         )
@@ -400,7 +367,7 @@ def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[Stale]:
     ]
 
 
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.HEALTH, health),
     bind(operations.READY, ready),
     bind(operations.METRICS, metrics),

@@ -134,14 +134,15 @@ def complain(error: BaseException) -> None:
     answer("ename", type(error).__name__)
     try:
         answer("evalue", str(error)[:20000])
-    except Exception:
+    except BaseException:
+        # Whatever the cell's own __str__ raises, a SystemExit too, must not end the interpreter.
         answer("evalue", "")
     answer("trace", text[-200000:])
 
 
 def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             stream.flush()
 
 

@@ -11,48 +11,27 @@ from html import escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from sandboxer.accounts.limits import client_address, network_around
+from sandboxer.accounts.limits import network_around
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.authentication import CALLER
-from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.authentication import CALLER, address_of
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, bind
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import is_stranger
 from sandboxer.edges.http.requests import caller, platform_of
-from sandboxer.edges.http.routes.payments.invoices import invoice
+from sandboxer.edges.http.routes.payments.invoices import new_invoice
 from sandboxer.kernel.errors import NoRate, Unauthenticated
-from sandboxer.kernel.ids import new_id
-from sandboxer.payments.gift_cards.approval import PATH
+from sandboxer.kernel.values import new_id
+from sandboxer.payments.gift_cards.approval import PATH, dollars
 from sandboxer.payments.gift_cards.codes import WORDS, Origin, Work, word_list
 from sandboxer.payments.gift_cards.dependencies import GiftCards
 from sandboxer.payments.gift_cards.ledger import locked
-from sandboxer.payments.gift_cards.mail import dollars
-from sandboxer.payments.gift_cards.records import Approval, CardState, Kind, RedemptionState, Source
+from sandboxer.payments.gift_cards.records import Approval, CardState, RedemptionState, Source
 from sandboxer.payments.gift_cards.records import Redemption as RedemptionRecord
-from sandboxer.payments.gift_cards.redemption import Ask, Redeemed, Redeeming
+from sandboxer.payments.gift_cards.redemption import Ask, Redeemed
 from sandboxer.payments.gift_cards.use_cases import CardOrder, CardView, Created, Who
-from sandboxer.payments.invoices.use_cases import View
+from sandboxer.payments.invoices.records import Kind
 from sandboxer.wire import gift_cards as wire
-from sandboxer.wire.gift_cards import (
-    AskBalance,
-    BuyGiftCard,
-    CardBalance,
-    GiftCard,
-    GiftCardList,
-    GiftPricing,
-    Redeem,
-    Redemption,
-    RefundCard,
-    RefundedCard,
-    Revoke,
-    ShowCode,
-    ShownCode,
-)
-from sandboxer.wire.invoices import NewInvoice
-from sandboxer.wire.operations import gift_cards as operations
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.gift_cards import ListGiftCardsQuery
-from sandboxer.wire.operations.paths import CardPath, RedemptionPath, TokenPath
+from sandboxer.wire.operations import payments as operations
 
 # The page loads nothing from elsewhere, is shown in no frame, and passes its address to nobody.
 HEADERS = {
@@ -65,21 +44,23 @@ HEADERS = {
 }
 
 
-async def pricing(asked: Asked[NoParameters, NoParameters, None]) -> GiftPricing:
+async def pricing(asked: Asked) -> wire.GiftPricing:
     cards = _cards(asked.request)
-    policy = cards.use_cases.policy
+    policy = cards.use_cases.deps.policy
     try:
-        sats = locked(await cards.use_cases.rates.usd("BTC")).convert(100)
+        sats = locked(await cards.use_cases.deps.rates.usd("BTC")).convert(100)
     except NoRate:
         sats = None
     return wire.GiftPricing(
         min_cents=policy.min_cents,
         max_cents=policy.max_cents,
-        currencies=sorted(coin for coin, why in cards.use_cases.invoices.why_off().items() if why is None),
+        currencies=sorted(
+            coin for coin, why in cards.use_cases.deps.invoices.why_off().items() if why is None
+        ),
         pays_with_sats=policy.for_sats,
         sats_per_dollar=sats,
         restocking_percent=policy.restocking_percent,
-        approval_by=["webhook", "email"] if cards.use_cases.has_mail else ["webhook"],
+        approval_by=["webhook", "email"] if cards.use_cases.deps.mail else ["webhook"],
         words=WORDS,
         word_list=len(word_list()),
         attempts_per_minute=policy.attempts_per_minute,
@@ -87,7 +68,7 @@ async def pricing(asked: Asked[NoParameters, NoParameters, None]) -> GiftPricing
     )
 
 
-async def buy(asked: Asked[NoParameters, NoParameters, BuyGiftCard]) -> Response:
+async def buy(asked: AskedBody[wire.BuyGiftCard]) -> Response:
     order = CardOrder(
         cents=asked.body.cents,
         source=Source(asked.body.pay_with),
@@ -108,24 +89,22 @@ async def buy(asked: Asked[NoParameters, NoParameters, BuyGiftCard]) -> Response
     use_cases = _cards(asked.request).use_cases
 
     async def act(bind: Bind | None) -> Response:
-        return _bought(asked.request, await use_cases.create(order, also=bind))
+        return _bought(await use_cases.create(order, also=bind))
 
     async def recall(card_id: str) -> Response | None:
         made = await use_cases.recall(card_id, asked.caller.account)
-        return None if made is None else _bought(asked.request, made)
+        return None if made is None else _bought(made)
 
     if is_stranger(asked.request):
         return await act(None)
     return await once_bound(asked.request, act, recall=recall, keep_answer=False)
 
 
-def _bought(request: Request, made: Created) -> Response:
-    answer = json_response(_new_card(request, made), 201)
-    answer.headers["location"] = f"/v1/gift-cards/{made.card.id}"
-    return answer
+def _bought(made: Created) -> Response:
+    return json_response(_new_card(made), 201, location=f"/v1/gift-cards/{made.card.id}")
 
 
-async def listing(asked: Asked[NoParameters, ListGiftCardsQuery, None]) -> GiftCardList:
+async def listing(asked: AskedQuery[operations.ListGiftCardsQuery]) -> wire.GiftCardList:
     wanted = None if asked.query.state is None else CardState(asked.query.state)
     found = await _cards(asked.request).use_cases.page(
         state=wanted, after=asked.query.cursor, limit=asked.query.limit
@@ -134,7 +113,7 @@ async def listing(asked: Asked[NoParameters, ListGiftCardsQuery, None]) -> GiftC
     return wire.GiftCardList(cards=[card(one) for one in found], next_cursor=following)
 
 
-async def redeem(asked: Asked[NoParameters, NoParameters, Redeem]) -> Response:
+async def redeem(asked: AskedBody[wire.Redeem]) -> Response:
     ask = Ask(
         code=asked.body.code,
         request_id=asked.body.request_id or new_id("req"),
@@ -150,12 +129,11 @@ async def redeem(asked: Asked[NoParameters, NoParameters, Redeem]) -> Response:
         request_id=ask.request_id,
         claim=None if done.claim is None else done.claim.token,
     )
-    answer = json_response(shown, 202 if shown.state == "pending_approval" else 201)
-    answer.headers["location"] = f"/v1/gift-cards/redemptions/{shown.id}"
-    return answer
+    status = 202 if shown.state == "pending_approval" else 201
+    return json_response(shown, status, location=f"/v1/gift-cards/redemptions/{shown.id}")
 
 
-async def balance(asked: Asked[NoParameters, NoParameters, AskBalance]) -> CardBalance:
+async def balance(asked: AskedBody[wire.AskBalance]) -> wire.CardBalance:
     found, left = await _cards(asked.request).redeeming.balance(
         asked.body.code, _work(asked.body.work), _origin(asked.request)
     )
@@ -164,15 +142,15 @@ async def balance(asked: Asked[NoParameters, NoParameters, AskBalance]) -> CardB
     )
 
 
-async def show_redemption(asked: Asked[RedemptionPath, NoParameters, None]) -> Redemption:
+async def show_redemption(asked: Asked[operations.RedemptionPath]) -> wire.Redemption:
     return redemption(await _cards(asked.request).redeeming.status(asked.path.redemption_id))
 
 
-async def show(asked: Asked[CardPath, NoParameters, None]) -> GiftCard:
+async def show(asked: Asked[operations.CardPath]) -> wire.GiftCard:
     return card(await _cards(asked.request).use_cases.view(asked.path.card_id))
 
 
-async def show_code(asked: Asked[CardPath, NoParameters, ShowCode]) -> ShownCode:
+async def show_code(asked: AskedPathBody[operations.CardPath, wire.ShowCode]) -> wire.ShownCode:
     who = _who(asked.request, asked.body)
     found, code = await _cards(asked.request).use_cases.reveal(
         asked.path.card_id, who, again=asked.body.again
@@ -180,14 +158,14 @@ async def show_code(asked: Asked[CardPath, NoParameters, ShowCode]) -> ShownCode
     return wire.ShownCode(id=found.id, code=code, cents=found.cents)
 
 
-async def revoke(asked: Asked[CardPath, NoParameters, Revoke]) -> GiftCard:
+async def revoke(asked: AskedPathBody[operations.CardPath, wire.Revoke]) -> wire.GiftCard:
     who = _who(asked.request, asked.body)
     return card(
         await _cards(asked.request).use_cases.revoke(asked.path.card_id, who, reason=asked.body.reason)
     )
 
 
-async def refund(asked: Asked[CardPath, NoParameters, RefundCard]) -> RefundedCard:
+async def refund(asked: AskedPathBody[operations.CardPath, wire.RefundCard]) -> wire.RefundedCard:
     use_cases, who = _cards(asked.request).use_cases, _who(asked.request, asked.body)
     if asked.body.to == "sats":
         after, sats = await use_cases.refund_to_sats(asked.path.card_id, who, account=asked.body.account)
@@ -234,21 +212,15 @@ def redemption(done: Redeemed) -> wire.Redemption:
     )
 
 
-def _new_card(request: Request, made: Created) -> wire.NewGiftCard:
+def _new_card(made: Created) -> wire.NewGiftCard:
     is_paid = made.code is not None
     view = CardView(card=made.card, left=made.card.cents if is_paid else 0, held=0)
-    bill = None
-    if made.ordered is not None:
-        ordered = made.ordered
-        seen = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
-        claim = None if ordered.claim is None else ordered.claim.token
-        bill = NewInvoice(**invoice(seen).model_dump(), claim=claim)
     return wire.NewGiftCard(
         **card(view).model_dump(),
         claim=made.claim.token,
         code=made.code,
         approval_secret=made.approval_secret,
-        bill=bill,
+        bill=None if made.ordered is None else new_invoice(made.ordered),
     )
 
 
@@ -277,33 +249,28 @@ def _origin(request: Request) -> Origin:
 
 def _address(request: Request) -> str:
     """Returns the address that limits count."""
-    peer = request.client
-    forwarded = request.headers.getlist("x-forwarded-for")
-    trusted = platform_of(request).trusted_proxies
-    return client_address(None if peer is None else peer.host, forwarded, trusted)
+    return address_of(request.scope, platform_of(request))
 
 
-async def show_approval(asked: Asked[TokenPath, NoParameters, None]) -> Response:
-    one, _ = await _redeeming(asked.request).answering(asked.path.token)
+async def show_approval(asked: Asked[operations.TokenPath]) -> Response:
+    one, _ = await _cards(asked.request).redeeming.answering(asked.path.token)
     return HTMLResponse(_page(one, asked.path.token), headers=HEADERS)
 
 
-async def approve(asked: Asked[TokenPath, NoParameters, None]) -> Response:
-    return _answer(asked.request, await _redeeming(asked.request).approve(asked.path.token), asked.path.token)
+async def approve(asked: Asked[operations.TokenPath]) -> Response:
+    redeeming = _cards(asked.request).redeeming
+    return _answer(asked.request, await redeeming.approve(asked.path.token), asked.path.token)
 
 
-async def deny(asked: Asked[TokenPath, NoParameters, None]) -> Response:
-    return _answer(asked.request, await _redeeming(asked.request).deny(asked.path.token), asked.path.token)
+async def deny(asked: Asked[operations.TokenPath]) -> Response:
+    redeeming = _cards(asked.request).redeeming
+    return _answer(asked.request, await redeeming.deny(asked.path.token), asked.path.token)
 
 
 def _answer(request: Request, done: Redeemed, token: str) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(_page(done.redemption, token), headers=HEADERS)
     return json_response(redemption(done))
-
-
-def _redeeming(request: Request) -> Redeeming:
-    return platform_of(request).payments.gift_cards.redeeming
 
 
 def _page(one: RedemptionRecord, token: str) -> str:
@@ -326,7 +293,7 @@ def _page(one: RedemptionRecord, token: str) -> str:
     )
 
 
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.GET_GIFT_PRICING, pricing),
     bind(operations.BUY_GIFT_CARD, buy),
     bind(operations.LIST_GIFT_CARDS, listing),

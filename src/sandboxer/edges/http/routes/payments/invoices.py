@@ -11,27 +11,21 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.limits import client_address
 from sandboxer.edges import qr
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.answers import from_record, json_response
+from sandboxer.edges.http.authentication import address_of
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, bind
+from sandboxer.edges.http.bodies import EventStream, ServerEvent
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import known_account
 from sandboxer.edges.http.requests import platform_of
-from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.identity.key_life import Claim
-from sandboxer.payments.assets import ASSETS, as_text
 from sandboxer.payments.invoices import records
-from sandboxer.payments.invoices.lifecycle import State
-from sandboxer.payments.invoices.records import Invoice, Output, RefundState
-from sandboxer.payments.invoices.use_cases import Order, View
+from sandboxer.payments.invoices.records import Invoice, Output, RefundState, State
+from sandboxer.payments.invoices.use_cases import Order, Ordered, View
+from sandboxer.payments.rates import ASSETS, as_text
 from sandboxer.wire import invoices as wire
-from sandboxer.wire.invoices import AskInvoice, InvoiceList, Refund, RefundList, SentRefund
-from sandboxer.wire.operations import invoices as operations
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.invoices import ListInvoicesQuery, ListRefundsQuery
-from sandboxer.wire.operations.paths import InvoicePath, RefundPath
+from sandboxer.wire.operations import payments as operations
 from sandboxer.wiring import Platform
 
 SVG = "image/svg+xml"
@@ -39,9 +33,10 @@ SVG = "image/svg+xml"
 UNGUESSABLE = 22
 
 
-async def create(asked: Asked[NoParameters, NoParameters, AskInvoice]) -> Response:
+async def create(asked: AskedBody[wire.AskInvoice]) -> Response:
     platform = asked.platform
-    asker = _asker(asked.request, platform)
+    # The limit on open invoices counts it, as every other limit does.
+    asker = address_of(asked.request.scope, platform)
     claim = None if asked.body.account is not None else await _repeatable_claim(asked.request, asker)
     order = Order(
         asset=asked.body.currency,
@@ -57,12 +52,11 @@ async def create(asked: Asked[NoParameters, NoParameters, AskInvoice]) -> Respon
 
     async def act(bind: Bind | None) -> Response:
         ordered = await platform.payments.invoices.create(order, also=bind)
-        view = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
-        return _ordered(view, None if ordered.claim is None else ordered.claim.token)
+        return _made(new_invoice(ordered))
 
     async def recall(invoice_id: str) -> Response | None:
         view = await platform.payments.invoices.view(invoice_id)
-        return _ordered(view, None if claim is None else claim.token)
+        return _made(_with_token(view, claim))
 
     # For a known account nothing in the answer is secret. The claim of a new one is kept nowhere, and shown
     # again only to who can repeat the secret it was made of.
@@ -97,29 +91,37 @@ def _with_claim(body: bytes, claim: str | None) -> bytes:
     return json.dumps({**json.loads(body), "claim": claim}, separators=(",", ":")).encode()
 
 
-def _ordered(view: View, claim: str | None) -> Response:
-    answer = json_response(wire.NewInvoice(**invoice(view).model_dump(), claim=claim), 201)
-    answer.headers["location"] = f"/v1/invoices/{view.invoice.id}"
-    return answer
+def _made(made: wire.NewInvoice) -> Response:
+    return json_response(made, 201, location=f"/v1/invoices/{made.id}")
 
 
-async def show(asked: Asked[InvoicePath, NoParameters, None]) -> wire.Invoice:
+def new_invoice(ordered: Ordered) -> wire.NewInvoice:
+    """Shows an invoice that nobody has paid yet, with the claim on what it buys."""
+    view = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
+    return _with_token(view, ordered.claim)
+
+
+def _with_token(view: View, claim: Claim | None) -> wire.NewInvoice:
+    return wire.NewInvoice(**invoice(view).model_dump(), claim=None if claim is None else claim.token)
+
+
+async def show(asked: Asked[operations.InvoicePath]) -> wire.Invoice:
     return invoice(await asked.platform.payments.invoices.view(asked.path.invoice_id))
 
 
-async def draw(asked: Asked[InvoicePath, NoParameters, None]) -> Response:
+async def draw(asked: Asked[operations.InvoicePath]) -> Response:
     view = await asked.platform.payments.invoices.view(asked.path.invoice_id)
     return Response(qr.svg(view.uri), media_type=SVG)
 
 
-async def follow(asked: Asked[InvoicePath, NoParameters, None]) -> Response:
+async def follow(asked: Asked[operations.InvoicePath]) -> Response:
     platform = asked.platform
     # Raises NotFound before the stream begins.
     await platform.payments.invoices.view(asked.path.invoice_id)
     return EventStream(_followed(platform, asked.path.invoice_id))
 
 
-async def listing(asked: Asked[NoParameters, ListInvoicesQuery, None]) -> InvoiceList:
+async def listing(asked: AskedQuery[operations.ListInvoicesQuery]) -> wire.InvoiceList:
     cursor = asked.query.cursor
     use_cases = asked.platform.payments.invoices
     wanted = None if asked.query.state is None else State(asked.query.state)
@@ -131,13 +133,13 @@ async def listing(asked: Asked[NoParameters, ListInvoicesQuery, None]) -> Invoic
     return wire.InvoiceList(invoices=shown, next_cursor=cursor)
 
 
-async def look(asked: Asked[InvoicePath, NoParameters, None]) -> wire.Invoice:
+async def look(asked: Asked[operations.InvoicePath]) -> wire.Invoice:
     use_cases = asked.platform.payments.invoices
     await use_cases.look_again(asked.path.invoice_id)
     return invoice(await use_cases.view(asked.path.invoice_id))
 
 
-async def refunds(asked: Asked[NoParameters, ListRefundsQuery, None]) -> RefundList:
+async def refunds(asked: AskedQuery[operations.ListRefundsQuery]) -> wire.RefundList:
     cursor = asked.query.cursor
     found = await asked.platform.payments.invoices.refunds(
         state=None if asked.query.state is None else RefundState(asked.query.state),
@@ -148,13 +150,9 @@ async def refunds(asked: Asked[NoParameters, ListRefundsQuery, None]) -> RefundL
     return wire.RefundList(refunds=[refund(one) for one in found], next_cursor=cursor)
 
 
-async def sent(asked: Asked[RefundPath, NoParameters, SentRefund]) -> Refund:
+async def sent(asked: AskedPathBody[operations.RefundPath, wire.SentRefund]) -> wire.Refund:
     use_cases = asked.platform.payments.invoices
-    return refund(
-        await use_cases.refund_sent(
-            asked.path.refund_id, asked.body.txid, actor=f"key:{asked.caller.public_key}"
-        )
-    )
+    return refund(await use_cases.refund_sent(asked.path.refund_id, asked.body.txid, actor=asked.actor))
 
 
 def invoice(view: View) -> wire.Invoice:
@@ -183,7 +181,7 @@ def invoice(view: View) -> wire.Invoice:
         payments=[_payment(output) for output in view.outputs],
         # The reason why one is held reveals caps and nodes, which concern only the operator.
         refunds=[refund(replace(one, held=None)) for one in view.refunds],
-        history=[wire.InvoiceStep(at=s.at, state=s.state, signal=s.signal) for s in view.steps],
+        history=[from_record(wire.InvoiceStep, s) for s in view.steps],
         public_key=one.public_key,
         created_at=one.created_at,
         expires_at=one.expires_at,
@@ -191,37 +189,26 @@ def invoice(view: View) -> wire.Invoice:
 
 
 def refund(one: records.Refund) -> wire.Refund:
-    return wire.Refund(
-        id=one.id,
-        invoice=one.invoice,
+    return from_record(
+        wire.Refund,
+        one,
         currency=one.chain,
-        state=one.state.value,
-        reason=one.reason,
-        txid=one.txid,
-        output=one.output,
         received_atomic=str(one.received),
         amount=as_text(one.amount, ASSETS[one.chain]),
         amount_atomic=str(one.amount),
         kept_atomic=str(one.kept),
         fee_atomic=None if one.fee is None else str(one.fee),
-        address=one.address,
-        sent_txid=one.sent_txid,
-        held=one.held,
-        created_at=one.created_at,
-        updated_at=one.updated_at,
     )
 
 
 def _payment(output: Output) -> wire.Payment:
-    return wire.Payment(
-        id=output.id,
-        txid=output.txid,
+    return from_record(
+        wire.Payment,
+        output,
         amount=as_text(output.amount, ASSETS[output.chain]),
         atomic=str(output.amount),
         confirmations=output.depth,
         is_there=output.is_money,
-        is_in_time=output.is_in_time,
-        settled=output.settled.value,
         sats=output.sale_sats + output.bucket_sats,
     )
 
@@ -229,13 +216,6 @@ def _payment(output: Output) -> wire.Payment:
 def _confirmations(one: Invoice, outputs: tuple[Output, ...]) -> int:
     depths = [output.depth for output in outputs if output.is_money]
     return min(min(depths), one.confirmations) if depths else 0
-
-
-def _asker(request: Request, platform: Platform) -> str:
-    """Returns whom the limit on open invoices counts, as every other limit does."""
-    peer = request.client
-    forwarded = request.headers.getlist("x-forwarded-for")
-    return client_address(None if peer is None else peer.host, forwarded, platform.trusted_proxies)
 
 
 async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[ServerEvent]:
@@ -253,7 +233,7 @@ async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[Server
             yield ServerEvent("invoice", invoice(view), str(event.id))
 
 
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.CREATE_INVOICE, create),
     bind(operations.GET_INVOICE, show),
     bind(operations.DRAW_INVOICE, draw),

@@ -1,9 +1,10 @@
-"""Routes of payments by x402: credit and keys paid in the request, past payments, what is for sale, and what
-coins are worth.
+"""Routes of prices, and of payments by x402: credit and keys paid in the request, past payments, what is for
+sale, and what coins are worth.
 
-Credit can be bought for the caller's account or for any whose public id is known; a tier for some months
-comes with a key to use it. A past payment is visible to its account, or to whoever knows its id, which cannot
-be guessed. The catalogue is where agents that know x402 look for it, and anyone may read the rates.
+Anyone may read prices and rates, and a caller may ask for a quote before a sandbox is created. Credit can be
+bought for the caller's account or for any whose public id is known; a tier for some months comes with a key
+to use it. A past payment is visible to its account, or to whoever knows its id, which cannot be guessed. The
+catalogue is where agents that know x402 look for it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts import use_cases
-from sandboxer.accounts.offers import Payable
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.accounts.limits import requests_per_minute
+from sandboxer.accounts.records import Payable
+from sandboxer.backends.contract import Resources
+from sandboxer.edges.http.answers import from_record, json_response
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedQuery, bind
 from sandboxer.edges.http.idempotency import Bind
-from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import (
     asking,
     is_stranger,
@@ -25,32 +27,35 @@ from sandboxer.edges.http.purchases import (
     presented_in,
     purchase,
     request_hash,
+    settled,
     settled_headers,
     shown,
     taken,
     x402_of,
 )
 from sandboxer.edges.http.requests import platform_of
+from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NoRate, PaymentNeeded
+from sandboxer.kernel.values import new_id
+from sandboxer.money import pricing, quotes
 from sandboxer.money.pricing import tier_price
 from sandboxer.payments import records
 from sandboxer.payments.credits import account_to_pay
 from sandboxer.payments.goods import check_sale
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.oracle.rates import Rates, sats_for_cents
+from sandboxer.payments.rates import Rates, sats_for_cents
 from sandboxer.payments.records import Purpose
-from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.presented import Presented, Wanted
-from sandboxer.wire import invoices as wire
-from sandboxer.wire.invoices import RateList
+from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.requests import WantedResources, wanted_resources
+from sandboxer.wire import pricing as wire_pricing
+from sandboxer.wire.invoices import RateLine, RateList
 from sandboxer.wire.operations import payments as operations
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.paths import PaymentPath
-from sandboxer.wire.operations.payments import ListPaymentsQuery
 from sandboxer.wire.payments import Bought, BoughtKey, BuyKey, Goods, Payment, PaymentPage, TopUp, WellKnown
+from sandboxer.wiring import Platform
 
 
-async def top_up(asked: Asked[NoParameters, NoParameters, TopUp]) -> Response:
+async def top_up(asked: AskedBody[TopUp]) -> Response:
     x402 = x402_of(asked.request)
     if asked.body.sats < x402.settings.minimum_sats:
         raise InvalidRequest(field="sats", why=f"the least is {x402.settings.minimum_sats}")
@@ -88,7 +93,6 @@ async def top_up(asked: Asked[NoParameters, NoParameters, TopUp]) -> Response:
 async def _take(
     request: Request, payable: Payable, presented: Presented, wanted: Wanted, *, is_gift: bool
 ) -> Response:
-    x402 = x402_of(request)
     was_stranger = is_stranger(request)
 
     async def act(bind: Bind | None) -> Response:
@@ -96,9 +100,7 @@ async def _take(
             asking(request, payable, wanted.least_sats),
             taken(request, presented, wanted) as hand,
         ):
-            payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
-            if not is_delivered(payment):
-                raise refusal_of(payment)
+            payment = await settled(request, hand)
             is_payer = was_stranger and hand.is_new and not is_gift
             key = await new_key(request, payment, is_payer=is_payer)
             paid_for = await use_cases.get(platform_of(request).store, payment.account)
@@ -111,7 +113,7 @@ async def _take(
     return await purchase(request, presented, act)
 
 
-async def buy(asked: Asked[NoParameters, NoParameters, BuyKey]) -> Response:
+async def buy(asked: AskedBody[BuyKey]) -> Response:
     platform, x402 = asked.platform, x402_of(asked.request)
     price = tier_price(asked.body.tier, asked.body.months, platform.pricing.tiers)
     account, was_stranger = known_account(asked.request), is_stranger(asked.request)
@@ -150,9 +152,7 @@ async def buy(asked: Asked[NoParameters, NoParameters, BuyKey]) -> Response:
         ):
             if hand.is_new:
                 await _check(asked.request, hand.payment.account, asked.body)
-            payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
-            if not is_delivered(payment):
-                raise refusal_of(payment)
+            payment = await settled(asked.request, hand)
             key = await new_key(asked.request, payment, is_payer=was_stranger and hand.is_new)
             found = await use_cases.get(platform.store, payment.account)
             shown_key = BoughtKey.model_construct(
@@ -176,7 +176,7 @@ async def _check(request: Request, account: str, body: BuyKey) -> None:
     check_sale(found, tier=body.tier, months=body.months, now=platform.clock.now())
 
 
-async def list_payments(asked: Asked[NoParameters, ListPaymentsQuery, None]) -> PaymentPage:
+async def list_payments(asked: AskedQuery[operations.ListPaymentsQuery]) -> PaymentPage:
     account = asked.caller.account
     found = await asked.platform.store.read(
         lambda conn: records.page(conn, account, cursor=asked.query.cursor, limit=asked.query.limit)
@@ -185,12 +185,11 @@ async def list_payments(asked: Asked[NoParameters, ListPaymentsQuery, None]) -> 
     return PaymentPage.model_construct(payments=[shown(one) for one in found], next_cursor=following)
 
 
-async def get_payment(asked: Asked[PaymentPath, NoParameters, None]) -> Payment:
-    found = await asked.platform.store.read(lambda conn: records.load(conn, asked.path.payment_id))
-    return shown(found)
+async def get_payment(asked: Asked[operations.PaymentPath]) -> Payment:
+    return shown(await asked.platform.store.read(lambda conn: records.load(conn, asked.path.payment_id)))
 
 
-async def well_known(asked: Asked[NoParameters, NoParameters, None]) -> WellKnown:
+async def well_known(asked: Asked) -> WellKnown:
     platform = asked.platform
     x402, url = platform.payments.x402, platform.settings.url
     goods = [] if x402 is None else await x402.asking.for_sale()
@@ -204,29 +203,126 @@ async def well_known(asked: Asked[NoParameters, NoParameters, None]) -> WellKnow
     )
 
 
-async def goods(asked: Asked[NoParameters, NoParameters, None]) -> Goods:
+async def goods(asked: Asked) -> Goods:
     x402 = asked.platform.payments.x402
     items = [] if x402 is None else await x402.asking.for_sale()
     return Goods.model_validate({"items": items})
 
 
-async def rates(asked: Asked[NoParameters, NoParameters, None]) -> RateList:
+async def rates(asked: Asked) -> RateList:
     known = asked.platform.payments.rates
     await known.warm(known.assets)
     off = asked.platform.payments.invoices.why_off()
     lines = [(await _line(known, asset)).model_copy(update={"off": off.get(asset)}) for asset in known.assets]
-    return wire.RateList(rates=lines)
+    return RateList(rates=lines)
 
 
-async def _line(rates: Rates, asset: str) -> wire.RateLine:
+async def _line(rates: Rates, asset: str) -> RateLine:
     try:
         rate = await rates.usd(asset)
     except NoRate as error:
-        return wire.RateLine(asset=asset, usd=None, sources=[], why=str(error.facts.get("why", "")))
-    return wire.RateLine(asset=asset, usd=f"{rate.usd:f}", at=rate.at, sources=list(rate.sources))
+        return RateLine(asset=asset, usd=None, sources=[], why=str(error.facts.get("why", "")))
+    return RateLine(asset=asset, usd=f"{rate.usd:f}", at=rate.at, sources=list(rate.sources))
 
 
-BINDINGS: tuple[Binding, ...] = (
+async def ask_quote(asked: AskedBody[wire_pricing.AskQuote]) -> wire_pricing.Quote:
+    platform, who = asked.platform, asked.caller
+    profile = platform.sandboxes.profiles.get(asked.body.profile or platform.settings.default_profile)
+    resources = wanted_resources(WantedResources(**asked.body.resources.model_dump()), profile)
+    duration = parse_duration(asked.body.duration, field="duration")
+    quote = pricing.quote(
+        profile.id, size_of(resources), duration, platform.pricing, now=platform.clock.now()
+    )
+    given = quotes.GivenQuote(id=new_id("quo"), account=who.account, quote=quote)
+    await platform.store.write(lambda conn: quotes.give(conn, given))
+    return from_record(
+        wire_pricing.Quote,
+        quote,
+        id=given.id,
+        profile=profile.id,
+        vcpus=resources.vcpus,
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+        duration=format_duration(duration),
+        running_msats=quote.card.running,
+        frozen_msats=quote.card.frozen,
+        stored_msats=quote.card.stored,
+    )
+
+
+async def get_pricing(asked: Asked) -> Response:
+    # Rendered once for each state of the networks: prices stay the same as long as the server runs, and
+    # anyone may ask.
+    state, rails = asked.request.app.state, _rails(asked.platform)
+    if getattr(state, "pricing", (None, ""))[0] != rails:
+        prices = _all_prices(asked.platform).model_copy(update=rails)
+        state.pricing = rails, prices.model_dump_json()
+    return Response(state.pricing[1], media_type="application/json")
+
+
+def _rails(
+    platform: Platform,
+) -> dict[str, list[wire_pricing.PaymentNetwork] | list[wire_pricing.PaymentCoin]]:
+    coins = platform.payments.invoices.why_off()
+    return {
+        "networks": _networks(platform),
+        "coins": [
+            wire_pricing.PaymentCoin(coin=coin, is_on=why is None, reason=why)
+            for coin, why in sorted(coins.items())
+        ],
+    }
+
+
+def _networks(platform: Platform) -> list[wire_pricing.PaymentNetwork]:
+    x402 = platform.payments.x402
+    if x402 is None:
+        return []
+    found = {way.network: x402.ways.why_off(way.network) for way in x402.ways}
+    return [
+        wire_pricing.PaymentNetwork(network=name, is_on=why is None, reason=why)
+        for name, why in found.items()
+    ]
+
+
+def _all_prices(platform: Platform) -> wire_pricing.Pricing:
+    prices = platform.pricing
+    return wire_pricing.Pricing(
+        rates=wire_pricing.Rates(
+            **{name: getattr(prices.rates, name) for name in wire_pricing.Rates.model_fields}
+        ),
+        profiles=[
+            _profile_price(profile.id, profile.resources, prices)
+            for profile in platform.sandboxes.profiles.all()
+        ],
+        tiers=[_tier_price(price, platform) for price in pricing.all_tier_prices(prices.tiers)],
+    )
+
+
+def _profile_price(name: str, resources: Resources, prices: pricing.Pricing) -> wire_pricing.ProfilePrice:
+    card = pricing.rate_card(name, size_of(resources), prices)
+    return wire_pricing.ProfilePrice(
+        profile=name,
+        is_free=name in prices.free_profiles,
+        running_msats=card.running,
+        frozen_msats=card.frozen,
+        stored_msats=card.stored,
+    )
+
+
+def _tier_price(price: pricing.TierPrice, platform: Platform) -> wire_pricing.TierPrice:
+    gives = pricing.entitlement(price.tier, platform.pricing.tiers)
+    return wire_pricing.TierPrice(
+        tier=price.tier,
+        months=price.months,
+        usd_cents=price.cents,
+        discount_percent=price.discount_thousandths / 10,
+        # Counted as it will be charged: never less than without a tier.
+        requests_per_minute=requests_per_minute(price.tier, policy=platform.limits) or 0,
+        slots=gives.slots,
+    )
+
+
+BINDINGS = (
     bind(operations.TOP_UP, top_up),
     bind(operations.BUY_KEY, buy),
     bind(operations.LIST_PAYMENTS, list_payments),
@@ -234,4 +330,7 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.GET_X402, well_known),
     bind(operations.LIST_GOODS, goods),
     bind(operations.LIST_RATES, rates),
+    bind(operations.GET_PRICING, get_pricing),
+    bind(operations.GET_PRICING_FOR_AGENTS, get_pricing),
+    bind(operations.ASK_QUOTE, ask_quote),
 )

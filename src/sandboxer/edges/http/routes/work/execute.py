@@ -9,51 +9,34 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.edges.http.answers import json_response, printable
-from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.bodies import Texts
-from sandboxer.edges.http.demands import pass_gate
+from sandboxer.edges.http.answers import from_record, json_response, printable
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedQuery, bind
+from sandboxer.edges.http.bodies import EVENT_STREAM, EventStream, OutputEvents, ServerEvent, Texts
+from sandboxer.edges.http.demands import offering, pass_gate
 from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matcher import Binding
-from sandboxer.edges.http.payment import offering
 from sandboxer.edges.http.problems import request_id_of, response
-from sandboxer.edges.http.requests import caller, lease_of, mounts, platform_of
+from sandboxer.edges.http.requests import caller, from_body, lease_of, mounts, platform_of
 from sandboxer.edges.http.routes.catalogue import version_in
-from sandboxer.edges.http.routes.processes import bytes_of
-from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, OutputEvents, ServerEvent
+from sandboxer.edges.http.routes.work.processes import bytes_of
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.use_cases import creation
 from sandboxer.wire import execute as wire
-from sandboxer.wire import execute as wire_jobs
-from sandboxer.wire.execute import (
-    ExecuteCode,
-    ExecuteLater,
-    Execution,
-    ExecutionBegan,
-    ExecutionOutput,
-    JobPage,
-)
 from sandboxer.wire.operations import execute as operations
-from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.execute import CancelJobQuery, GetJobQuery, ListJobsQuery
-from sandboxer.wire.operations.paths import JobPath
 from sandboxer.wire.processes import ExecOutput
 from sandboxer.work.execute.one_shot import Done, Placed, cut_short
-from sandboxer.work.execute.outcome import Outcome, StageResult
-from sandboxer.work.execute.run import Began, Ended, Said
-from sandboxer.work.execute.submission import InputFile, Plan, Submission, make_plan
-from sandboxer.work.jobs.lifecycle import State
-from sandboxer.work.jobs.records import Job
+from sandboxer.work.execute.run import Began, Ended, Outcome, Said, StageResult
+from sandboxer.work.execute.submission import InputFile, Plan, Submission, completed, make_plan
+from sandboxer.work.jobs.records import Job, State
 from sandboxer.work.jobs.use_cases import Seen
 
 
-async def execute(asked: Asked[NoParameters, NoParameters, ExecuteCode]) -> Response:
+async def execute(asked: AskedBody[wire.ExecuteCode]) -> Response:
     began = time.perf_counter()
     if EVENT_STREAM in asked.request.headers.get("accept", ""):
         if "idempotency-key" in asked.request.headers:
@@ -82,7 +65,7 @@ async def execute(asked: Asked[NoParameters, NoParameters, ExecuteCode]) -> Resp
     return await once_bound(asked.request, act, recall=recall)
 
 
-async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) -> Response:
+async def execute_later(asked: AskedBody[wire.ExecuteLater]) -> Response:
     platform, who = asked.platform, asked.caller
     if asked.body.webhook_url is not None:
         platform.webhooks.check_url(asked.body.webhook_url)
@@ -101,16 +84,20 @@ async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) 
     return await once_bound(asked.request, act, recall=recall)
 
 
-async def _plan(request: Request, body: ExecuteCode) -> Plan:
+async def _plan(request: Request, body: wire.ExecuteCode) -> Plan:
     """Makes the plan as part of the action: what it names may be gone when a repetition asks for the same
     answer.
     """
     given = await submission(body, lease_of(request.scope))
     wanted = replace(given, volumes=await mounts(request, body.volumes))
-    return make_plan(wanted, await platform_of(request).execution.images.image_of())
+    platform = platform_of(request)
+    plan = make_plan(wanted, await platform.execution.images.image_of())
+    create = await platform.admission.complete(plan.create, caller(request))
+    creation.check_image(platform.sandboxes, create)
+    return plan if create is plan.create else completed(plan, create)
 
 
-async def submission(body: ExecuteCode, lease: Lease) -> Submission:
+async def submission(body: wire.ExecuteCode, lease: Lease) -> Submission:
     stdin = None
     if body.stdin is not None:
         stdin = await bytes_of(body.stdin, body.stdin_encoding, lease, field="stdin")
@@ -118,33 +105,25 @@ async def submission(body: ExecuteCode, lease: Lease) -> Submission:
     for number, file in enumerate(body.files):
         data = await bytes_of(file.content, file.encoding, lease, field=f"files.{number}.content")
         files.append(InputFile(name=file.name, data=data))
-    return Submission(
-        code=body.code,
-        language=body.language,
+    return from_body(
+        Submission,
+        body,
         argv=tuple(body.argv),
         stdin=stdin,
         files=tuple(files),
-        env=body.env,
-        trust=body.trust,
-        ttl_s=body.ttl_s,
-        vcpus=body.vcpus,
-        memory_mb=body.memory_mb,
-        disk_mb=body.disk_mb,
-        profile=body.profile,
+        volumes=(),
         artifacts=tuple(body.artifacts),
         output_limit=body.output_limit_bytes,
     )
 
 
 def _accepted(made: Job) -> Response:
-    answer = json_response(job_summary(made), 202)
-    answer.headers["location"] = f"/v1/jobs/{made.id}"
-    return answer
+    return json_response(job_summary(made), 202, location=f"/v1/jobs/{made.id}")
 
 
 async def _shown(
     request: Request, done: Done, plan: Plan, texts: Texts, encoding: str, began: float
-) -> Execution:
+) -> wire.Execution:
     return execution(
         done.outcome,
         texts,
@@ -170,11 +149,11 @@ async def _events(
         async for event in events:
             match event:
                 case Placed(sandbox_id=sandbox_id):
-                    yield ServerEvent("placed", ExecutionBegan.model_construct(sandbox_id=sandbox_id))
+                    yield ServerEvent("placed", wire.ExecutionBegan.model_construct(sandbox_id=sandbox_id))
                 case Began():
                     # Each stage is decoded by itself: a cut character does not run over into the next.
                     outputs, stage = OutputEvents(encoding), event.stage.value
-                    yield ServerEvent("began", ExecutionBegan.model_construct(stage=stage))
+                    yield ServerEvent("began", wire.ExecutionBegan.model_construct(stage=stage))
                 case Said(output=output):
                     if piece := outputs.piece(output):
                         yield _output(piece, stage)
@@ -190,11 +169,11 @@ async def _events(
 def _output(piece: ServerEvent, stage: str) -> ServerEvent:
     data = piece.data
     assert isinstance(data, ExecOutput)
-    shown = ExecutionOutput.model_construct(stage=stage, data=data.data, dropped=data.dropped)
+    shown = wire.ExecutionOutput.model_construct(stage=stage, data=data.data, dropped=data.dropped)
     return ServerEvent(piece.name, shown, texts=piece.texts)
 
 
-async def list_jobs(asked: Asked[NoParameters, ListJobsQuery, None]) -> JobPage:
+async def list_jobs(asked: AskedQuery[operations.ListJobsQuery]) -> wire.JobPage:
     page = await asked.platform.execution.jobs.list(
         asked.caller,
         state=None if asked.query.state is None else State(asked.query.state),
@@ -202,10 +181,10 @@ async def list_jobs(asked: Asked[NoParameters, ListJobsQuery, None]) -> JobPage:
         limit=asked.query.limit,
     )
     shown = [job_summary(found) for found in page.records]
-    return JobPage.model_construct(jobs=shown, next_cursor=page.next_cursor)
+    return wire.JobPage.model_construct(jobs=shown, next_cursor=page.next_cursor)
 
 
-async def get_job(asked: Asked[JobPath, GetJobQuery, None]) -> Response:
+async def get_job(asked: Asked[operations.JobPath, operations.GetJobQuery]) -> Response:
     jobs, who = asked.platform.execution.jobs, asked.caller
     if asked.query.wait_s > 0:
         async with until_client_goes(asked.request.receive):
@@ -215,7 +194,7 @@ async def get_job(asked: Asked[JobPath, GetJobQuery, None]) -> Response:
     return await _job_shown(asked.request, seen, asked.query.encoding)
 
 
-async def cancel_job(asked: Asked[JobPath, CancelJobQuery, None]) -> Response:
+async def cancel_job(asked: Asked[operations.JobPath, operations.CancelJobQuery]) -> Response:
     seen = await asked.platform.execution.jobs.cancel(asked.path.job_id, asked.caller)
     return await _job_shown(asked.request, seen, asked.query.encoding)
 
@@ -229,7 +208,7 @@ async def _version(request: Request, seen: Seen) -> str | None:
     """Returns the version of the language in the image that the sandbox was made from."""
     if seen.outcome is None or seen.job.sandbox_id is None:
         return None
-    sandbox = await platform_of(request).sandboxes.dependencies.repository.find(seen.job.sandbox_id)
+    sandbox = await platform_of(request).sandboxes.repository.find(seen.job.sandbox_id)
     return None if sandbox is None else await version_in(request, seen.job.language, sandbox.image)
 
 
@@ -245,19 +224,17 @@ def execution(
     total_ms: float | None = None,
 ) -> wire.Execution:
     run = outcome.run
-    return wire.Execution.model_construct(
+    return from_record(
+        wire.Execution,
+        outcome,
         language=language,
         version=version,
         sandbox_id=sandbox_id,
-        exit_code=outcome.exit_code,
         stdout="" if run is None else texts.of(run.stdout, encoding),
         stderr="" if run is None else texts.of(run.stderr, encoding),
         stdout_dropped=0 if run is None else run.stdout_dropped,
         stderr_dropped=0 if run is None else run.stderr_dropped,
         encoding=encoding,
-        timed_out=outcome.timed_out,
-        truncated=outcome.truncated,
-        reason=outcome.reason,
         duration_ms=None if run is None or run.end is None else run.end.duration_ms,
         total_ms=total_ms,
         compile=_compiled(outcome.compile, texts, encoding),
@@ -278,7 +255,7 @@ def execution(
     )
 
 
-def job(seen: Seen, texts: Texts, encoding: str, version: str | None) -> wire_jobs.Job:
+def job(seen: Seen, texts: Texts, encoding: str, version: str | None) -> wire.Job:
     found = seen.job
     result = None
     if seen.outcome is not None:
@@ -291,28 +268,12 @@ def job(seen: Seen, texts: Texts, encoding: str, version: str | None) -> wire_jo
             sandbox_id=found.sandbox_id,
             sats=found.sats,
         )
-    return wire_jobs.Job.model_construct(**_facts(found), result=result)
+    return from_record(wire.Job, job_summary(found), result=result)
 
 
-def job_summary(found: Job) -> wire_jobs.JobSummary:
-    return wire_jobs.JobSummary.model_construct(**_facts(found))
-
-
-def _facts(found: Job) -> dict[str, Any]:
-    problem = found.problem
-    return {
-        "id": found.id,
-        "state": found.state.value,
-        "reason": found.reason,
-        "language": found.language,
-        "sandbox_id": found.sandbox_id,
-        "sats": found.sats,
-        "webhook_url": found.webhook_url,
-        "problem": None if problem is None else wire_jobs.JobProblem.model_construct(**problem),
-        "created_at": found.created_at,
-        "started_at": found.started_at,
-        "ended_at": found.ended_at,
-    }
+def job_summary(found: Job) -> wire.JobSummary:
+    problem = None if found.problem is None else wire.JobProblem.model_construct(**found.problem)
+    return from_record(wire.JobSummary, found, problem=problem)
 
 
 def _compiled(stage: StageResult | None, texts: Texts, encoding: str) -> wire.Compiled | None:
@@ -330,7 +291,7 @@ def _compiled(stage: StageResult | None, texts: Texts, encoding: str) -> wire.Co
     )
 
 
-BINDINGS: tuple[Binding, ...] = (
+BINDINGS = (
     bind(operations.EXECUTE_CODE, execute),
     bind(operations.EXECUTE_LATER, execute_later),
     bind(operations.LIST_JOBS, list_jobs),

@@ -1,0 +1,1 @@
+"""Images of what people have: built from Dockerfiles and fetched from registries, in a sandbox (0033)."""

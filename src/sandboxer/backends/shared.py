@@ -1,0 +1,122 @@
+"""Holds what backends and the packages above share: where inside a sandbox a volume may be mounted (pure),
+and whether a folder of the host can be written to; and descriptors that are closed at the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from sandboxer.backends.contract import VolumeMount
+from sandboxer.kernel.errors import InvalidRequest, Unavailable
+
+MOST = 8
+_MAX_PATH = 200
+_PATH = re.compile(r"(/[^/\x00-\x1f\x7f]{1,100})+")
+# The kernel's, the supervisor's, and what says who is who inside: neither these nor anything below.
+RESERVED = ("proc", "dev", "sys", "run", "etc")
+# What a sandbox cannot do without; below them there is room.
+_WHOLE = frozenset({"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var", "/boot"})
+
+
+def check_volume_paths(mounts: Sequence[VolumeMount]) -> None:
+    """Checks the paths of all volumes of a sandbox. Raises InvalidRequest naming the field."""
+    if len(mounts) > MOST:
+        raise InvalidRequest(field="volumes", why=f"at most {MOST}")
+    if len({one.volume_id for one in mounts}) < len(mounts):
+        raise InvalidRequest(field="volumes", why="one of them is named twice")
+    for number, mount in enumerate(mounts):
+        why = _complaint(mount.path)
+        if why is not None:
+            raise InvalidRequest(field=f"volumes.{number}.path", why=why)
+    paths = sorted(f"{one.path}/" for one in mounts)
+    for above, below in pairwise(paths):
+        if below.startswith(above):
+            raise InvalidRequest(field="volumes", why=f"{below[:-1]} lies in {above[:-1]}")
+
+
+def _complaint(path: str) -> str | None:
+    parts = path.split("/")[1:]
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "not a text that can be a path"
+    if len(path) > _MAX_PATH or not _PATH.fullmatch(path) or {".", ".."} & set(parts):
+        return f"an absolute path without . and .., of at most {_MAX_PATH} characters"
+    if parts[0] in RESERVED or path in _WHOLE:
+        return f"/{parts[0]} is the sandbox's own"
+    return None
+
+
+# Flags that open a folder.
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A folder with less room than this refuses the next request, or the one after it.
+NEEDED_BYTES = 16 * 2**20
+_WORDS = b"written to see whether it can be\n" * 128
+
+
+def write_there(folder: Path, *, needed_bytes: int = NEEDED_BYTES) -> None:
+    """Writes a file to the disk and removes it. Raises Unavailable saying what is wrong."""
+    path = folder / f".probe-{os.getpid()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with opened(path, flags, mode=0o600) as fd:
+            try:
+                if os.write(fd, _WORDS) != len(_WORDS):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(fd)
+            finally:
+                os.unlink(path)
+        seen = os.statvfs(folder)
+    except OSError as error:
+        raise Unavailable(why=f"{folder} cannot be written to: {error.strerror}") from error
+    free = seen.f_bavail * seen.f_frsize
+    if free < needed_bytes:
+        raise Unavailable(why=f"{folder} has {free >> 20} MB left; {needed_bytes >> 20} MB are needed")
+
+
+@contextmanager
+def held(fd: int) -> Iterator[int]:
+    """Closes a descriptor at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def opened(
+    path: Path | str | bytes, flags: int = FOLDER, *, mode: int = 0o777, dir_fd: int | None = None
+) -> AbstractContextManager[int]:
+    """Opens a descriptor, of a folder unless `flags` say otherwise, which is closed at the end."""
+    return held(os.open(path, flags, mode, dir_fd=dir_fd))
+
+
+@contextmanager
+def opened_beneath(root: int, path: bytes) -> Iterator[int | None]:
+    """Opens a folder of a tree; yields None if there is none, or if a link is on the way."""
+    fd = os.dup(root)
+    try:
+        for part in filter(None, path.split(b"/")):
+            try:
+                inner = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+            except OSError:
+                yield None
+                return
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def text_of(path: str) -> str:
+    """Returns what a file of the kernel says; nothing if it cannot be read."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,105 @@
+"""The Connect protocol, in its JSON form, as E2B's clients speak it to the daemon inside a sandbox.
+
+Messages of a stream are in envelopes: a byte of flags, four bytes of length, JSON. The last one of an answer
+says that it is the end, and how it went.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from sandboxer.edges.e2b.words import error_of
+from sandboxer.edges.http.bodies import EventStream, StreamEvent
+from sandboxer.edges.http.problems import invalid
+from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.values import brief_value_class
+from sandboxer.wire.e2b.control import Said
+from sandboxer.wire.processes import STDIN_MAX
+
+M = TypeVar("M", bound=Said)
+STREAM = "application/connect+json"
+# The flag of an envelope that ends a stream.
+END = 2
+_HEAD = struct.Struct(">BI")
+_MOST = 2 * STDIN_MAX
+
+
+def envelope(data: bytes, flags: int = 0) -> bytes:
+    return _HEAD.pack(flags, len(data)) + data
+
+
+@brief_value_class
+class Enveloped:
+    """A message of a stream."""
+
+    said: Mapping[str, Any]
+    flags: int = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        yield envelope(json.dumps(self.said).encode(), self.flags)
+
+
+class ConnectStream(EventStream):
+    """Sends messages as they come; between them, whatever keeps a quiet stream open."""
+
+    media_type = STREAM
+
+    def __init__(
+        self, request: Request, source: AsyncIterator[Mapping[str, Any]], quiet: Mapping[str, Any]
+    ) -> None:
+        super().__init__(_ended(source))
+        self.heartbeat = envelope(json.dumps(quiet).encode())
+        every = request.headers.get("keepalive-ping-interval", "")
+        if every.isascii() and every.isdigit():
+            self.heartbeat_s = min(max(float(every), 1.0), 3600.0)
+
+    def _problem(self, problem: Mapping[str, Any]) -> StreamEvent:
+        return Enveloped({"error": error_of(problem)}, END)
+
+
+async def _ended(source: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[StreamEvent]:
+    async with aclosing(source) as messages:  # type: ignore[type-var]
+        async for message in messages:
+            yield Enveloped(message)
+    yield Enveloped({}, END)
+
+
+def single_message(body: bytes, model: type[M]) -> M:
+    """Returns the one message of a request that is answered by a stream."""
+    if len(body) < _HEAD.size or _HEAD.unpack_from(body) != (0, len(body) - _HEAD.size):
+        raise InvalidRequest(field="body", why="it is not one uncompressed message of Connect")
+    return _read(body[_HEAD.size :], model)
+
+
+async def messages(chunks: AsyncIterator[bytes], model: type[M], lease: Lease) -> AsyncIterator[M]:
+    """Yields the messages of a body as they arrive. One at a time is held, and counts for the caller."""
+    held = b""
+    async for chunk in chunks:
+        await lease.grow(len(chunk))
+        held += chunk
+        while len(held) >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(held)
+            if flags not in (0, END) or size > _MOST:
+                raise InvalidRequest(field="body", why="a message is compressed, or too large")
+            end = _HEAD.size + size
+            if len(held) < end:
+                break
+            if not flags:
+                yield _read(held[_HEAD.size : end], model)
+            lease.shrink(end)
+            held = held[end:]
+
+
+def _read(data: bytes, model: type[M]) -> M:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise invalid([dict(found) for found in error.errors(include_url=False)], None) from None

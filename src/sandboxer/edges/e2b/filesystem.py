@@ -1,0 +1,195 @@
+"""envd's file system: paths are looked at, listed, made, moved, removed and watched."""
+
+from __future__ import annotations
+
+import posixpath
+import stat as modes
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
+from sandboxer.edges.e2b.answers import answer
+from sandboxer.edges.e2b.connect import ConnectStream, single_message
+from sandboxer.edges.e2b.users import path_for, user_of
+from sandboxer.edges.http.answers import moment, printable
+from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
+from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound
+from sandboxer.wire.e2b import envd, operations
+from sandboxer.wire.operations.sandboxes import SandboxPath
+
+_ANY = AskedPathBody[SandboxPath, Any]
+_PAGE = 500
+_QUIET: Mapping[str, Any] = {"keepalive": {}}
+_TYPES = {FileKind.FILE: "FILE_TYPE_FILE", FileKind.DIRECTORY: "FILE_TYPE_DIRECTORY"}
+_BITS = {
+    FileKind.FILE: modes.S_IFREG,
+    FileKind.DIRECTORY: modes.S_IFDIR,
+    FileKind.SYMLINK: modes.S_IFLNK,
+}
+_CHANGES = {
+    FileChange.CREATED: "EVENT_TYPE_CREATE",
+    FileChange.MODIFIED: "EVENT_TYPE_WRITE",
+    FileChange.REMOVED: "EVENT_TYPE_REMOVE",
+    FileChange.MOVED: "EVENT_TYPE_RENAME",
+}
+# The users of our images; others are shown by their number.
+_NAMES = {0: "root", 1000: "user"}
+
+
+async def stat(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:
+    return answer(envd.OneEntry.model_construct(entry=await _entry(asked, _path(asked, asked.body.path))))
+
+
+async def list_folder(asked: AskedPathBody[SandboxPath, envd.ListFolder]) -> Response:
+    path, files = _path(asked, asked.body.path), asked.platform.work.files
+    await _demand_folder(asked, path)
+    entries, cursor = [], None
+    while True:
+        page = await files.list(
+            asked.path.sandbox_id,
+            asked.caller,
+            path,
+            depth=asked.body.depth or 1,
+            cursor=cursor,
+            limit=_PAGE,
+        )
+        entries += [await _shown(asked, info) for info in page.files]
+        # Of an entry, what it takes as JSON.
+        await asked.lease.grow(400 * len(page.files))
+        if (cursor := page.next_cursor) is None:
+            return answer(envd.Entries.model_construct(entries=entries))
+
+
+async def make_folder(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:
+    path, files = _path(asked, asked.body.path), asked.platform.work.files
+    try:
+        await _demand_folder(asked, path)
+    except PathNotFound:
+        await files.mkdir(asked.path.sandbox_id, asked.caller, path, mode=0o755, parents=True)
+        return answer(envd.OneEntry.model_construct(entry=await _entry(asked, path)))
+    raise PathExists(path=path, errno_name="EEXIST")
+
+
+async def move(asked: AskedPathBody[SandboxPath, envd.MovePath]) -> Response:
+    source, target = _path(asked, asked.body.source), _path(asked, asked.body.destination)
+    files, sandbox_id = asked.platform.work.files, asked.path.sandbox_id
+    await files.stat(sandbox_id, asked.caller, source, follow=False)
+    await files.mkdir(sandbox_id, asked.caller, posixpath.dirname(target), mode=0o755, parents=True)
+    await files.move(sandbox_id, asked.caller, source, target, overwrite=True)
+    return answer(envd.OneEntry.model_construct(entry=await _entry(asked, target)))
+
+
+async def remove(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:
+    """Removes a path with everything below it. Gone already is success, as in envd."""
+    path, files = _path(asked, asked.body.path), asked.platform.work.files
+    with suppress(PathNotFound):
+        await files.remove(asked.path.sandbox_id, asked.caller, path, recursive=True)
+    return answer(envd.Empty())
+
+
+async def watch(asked: Asked[SandboxPath]) -> Response:
+    body = single_message(await asked.request.body(), envd.WatchFolder)
+    return ConnectStream(asked.request, _changes(asked, body), _QUIET)
+
+
+async def create_watcher(asked: AskedPathBody[SandboxPath, envd.WatchFolder]) -> Response:
+    path = _path(asked, asked.body.path)
+    await _demand_folder(asked, path)
+    watcher_id = await asked.platform.work.watchers.watch(
+        asked.path.sandbox_id, asked.caller, path, recursive=asked.body.recursive
+    )
+    return answer(envd.OpenWatcher.model_construct(watcher_id=watcher_id))
+
+
+async def watcher_events(asked: AskedPathBody[SandboxPath, envd.Watcher]) -> Response:
+    path, events = asked.platform.work.watchers.events(
+        asked.path.sandbox_id, asked.caller, asked.body.watcher_id
+    )
+    shown = [_change(event, path) for event in events if event.change in _CHANGES]
+    return answer(envd.Changes.model_construct(events=shown))
+
+
+async def remove_watcher(asked: AskedPathBody[SandboxPath, envd.Watcher]) -> Response:
+    asked.platform.work.watchers.end(asked.path.sandbox_id, asked.caller, asked.body.watcher_id)
+    return answer(envd.Empty())
+
+
+async def _changes(asked: _ANY, body: envd.WatchFolder) -> AsyncIterator[Mapping[str, Any]]:
+    path = _path(asked, body.path)
+    await _demand_folder(asked, path)
+    source = asked.platform.work.files.watch(
+        asked.path.sandbox_id, asked.caller, path, recursive=body.recursive
+    )
+    async with aclosing(source) as events:  # type: ignore[type-var]
+        async for event in events:
+            if event is None:
+                yield {"start": {}}
+            elif event.change in _CHANGES:
+                shown = _change(event, path)
+                yield {"filesystem": shown.model_dump(by_alias=True, exclude_none=True)}
+
+
+def _change(event: FileEvent, folder: str) -> envd.Change:
+    name = posixpath.relpath(printable(event.path), folder)
+    return envd.Change.model_construct(name=name, type=_CHANGES[event.change])
+
+
+def _path(asked: _ANY, path: str) -> str:
+    return path_for(path, user_of(asked.request))
+
+
+async def _demand_folder(asked: _ANY, path: str) -> None:
+    info = await asked.platform.work.files.stat(asked.path.sandbox_id, asked.caller, path)
+    if info.kind is not FileKind.DIRECTORY:
+        raise NotADirectory(path=path, errno_name="ENOTDIR")
+
+
+async def _entry(asked: _ANY, path: str) -> envd.Entry:
+    files = asked.platform.work.files
+    return await _shown(asked, await files.stat(asked.path.sandbox_id, asked.caller, path, follow=False))
+
+
+async def _shown(asked: _ANY, info: FileInfo) -> envd.Entry:
+    """Returns an entry. Of a link it says the kind of what the link leads to."""
+    kind = info.kind
+    if is_link := kind is FileKind.SYMLINK:
+        try:
+            kind = (await asked.platform.work.files.stat(asked.path.sandbox_id, asked.caller, info.path)).kind
+        except PathNotFound:
+            kind = FileKind.OTHER
+    path = printable(info.path)
+    target = None if info.link_target is None else printable(info.link_target)
+    return envd.Entry.model_construct(
+        name=posixpath.basename(path) or "/",
+        type=_TYPES.get(kind, "FILE_TYPE_SYMLINK" if is_link else "FILE_TYPE_UNSPECIFIED"),
+        path=path,
+        size=str(info.size),
+        mode=info.mode & 0o7777,
+        permissions=modes.filemode(_BITS.get(info.kind, 0) | (info.mode & 0o7777)),
+        owner=_NAMES.get(info.uid, str(info.uid)),
+        group=_NAMES.get(info.gid, str(info.gid)),
+        modified_time=_rfc3339(moment(info.modified_at)),
+        symlink_target=None if target is None else posixpath.join(posixpath.dirname(path), target),
+        is_symlink=is_link,
+    )
+
+
+def _rfc3339(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+BINDINGS = (
+    bind(operations.STAT, stat),
+    bind(operations.LIST_DIR, list_folder),
+    bind(operations.MAKE_DIR, make_folder),
+    bind(operations.MOVE, move),
+    bind(operations.REMOVE, remove),
+    bind(operations.WATCH_DIR, watch),
+    bind(operations.CREATE_WATCHER, create_watcher),
+    bind(operations.WATCHER_EVENTS, watcher_events),
+    bind(operations.REMOVE_WATCHER, remove_watcher),
+)

@@ -1,1 +1,0 @@
-"""Routes of ports, egress, secrets and SSH keys."""

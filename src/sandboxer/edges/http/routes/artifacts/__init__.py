@@ -1,1 +1,0 @@
-"""Routes of what outlives a sandbox: snapshots, images, volumes."""

@@ -1,0 +1,397 @@
+"""A sandbox is charged while it lives: the charge follows its record, in the transaction of every step.
+
+    create ──hold──> provisioning ──ready: hold becomes a meter──> each state its rate ──destroying──> closed
+                          └──failed: the hold is freed, nothing was charged
+
+Sandboxes that pay nothing (the owner's, free profiles) cost no SQL statement here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import caps, records, storage
+from sandboxer.accounts.authority import Authority, load_authority
+from sandboxer.accounts.delegation import slots_left
+from sandboxer.accounts.entitlements import Entitlement, Living, keeps_disk, would_be_free
+from sandboxer.accounts.storage import STORAGE, StoragePolicy
+from sandboxer.accounts.sums import spent_by
+from sandboxer.backends.contract import Resources, Trust
+from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.kernel.values import value_class
+from sandboxer.money import quotes
+from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
+from sandboxer.money.buckets import load_bucket, look_at_once, settle_account
+from sandboxer.money.metering import (
+    HOLDS,
+    HoldPolicy,
+    begin_charge,
+    change_rate,
+    close_meter,
+    find_meter,
+    hold_slice,
+    open_holds,
+    release,
+)
+from sandboxer.money.policy import Use
+from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
+from sandboxer.money.records import Bucket
+from sandboxer.money.statements import account_view, actuals
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox, load_account
+from sandboxer.sandboxes.terms import Terms, as_of, find_reached
+
+ACTOR = "system:charging"
+# The reason of a sandbox in grace that was frozen when the sats ran out: it pays the frozen rate.
+DRY_WHILE_FROZEN = "dry_while_frozen"
+# The states in which a sandbox occupies a slot.
+OCCUPYING = frozenset(
+    {State.REQUESTED, State.PROVISIONING, State.READY, State.ACTIVE, State.FROZEN, State.GRACE}
+)
+_RUNNING = frozenset({State.READY, State.ACTIVE, State.GRACE})
+_STORED = frozenset({State.STOPPED, State.REAPED})
+_OVER = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
+
+
+def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
+    """Return what it pays for in its present state and the rate; None: nothing is metered. Pure."""
+    use = _use(sandbox)
+    if use is None:
+        return None
+    terms = sandbox.terms
+    is_nothing = terms.keeps_free if use is Use.STORED else terms.is_entitled
+    return use, 0 if is_nothing else terms.card.rate(use)
+
+
+def rate_now(sandbox: Sandbox) -> Rate:
+    """Return its present rate in msats per second."""
+    paid_for = due(sandbox)
+    return 0 if paid_for is None else paid_for[1]
+
+
+def is_frozen(sandbox: Sandbox) -> bool:
+    """Return whether its processes are paused; its state may be `grace` then."""
+    dry = sandbox.state is State.GRACE and sandbox.reason == DRY_WHILE_FROZEN
+    return dry or sandbox.state is State.FROZEN
+
+
+def size_of(resources: Resources) -> Size:
+    return Size(
+        vcpu_thousandths=round(resources.vcpus * 1000),
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+    )
+
+
+def meter_id(sandbox_id: str) -> str:
+    return f"meter:{sandbox_id}"
+
+
+@value_class
+class Charging:
+    pricing: Pricing
+    holds: HoldPolicy = HOLDS
+    storage: StoragePolicy = STORAGE
+
+    def is_free(self, account: str, profile: str) -> bool:
+        return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
+
+    def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
+        """Return the record of a new sandbox with its terms.
+
+        Raises Forbidden (a cap, no slot left), InsufficientCredit; for its quote NotFound, QuoteUnusable.
+        """
+        sandbox = self._quoted(conn, sandbox, now)
+        if self.is_free(sandbox.account, sandbox.profile):
+            return sandbox
+        records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
+        # The bucket is locked first, so that two creates at once do not both get the last slot.
+        load_bucket(conn, sandbox.account, lock=True)
+        return replace(sandbox, terms=self._terms(conn, sandbox, now))
+
+    def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """Return the terms on which it may run, new or again. Nothing is held.
+
+        Raises as `admit`, and InsufficientCredit for an empty bucket.
+        """
+        sandbox = self._quoted(conn, sandbox, now)
+        if self.is_free(sandbox.account, sandbox.profile):
+            return sandbox.terms
+        records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
+        bucket = settle_account(conn, sandbox.account, now=now)
+        terms = self._terms(conn, sandbox, now)
+        least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
+        available = _available_to(conn, sandbox, bucket)
+        if available < least:
+            raise InsufficientCredit(required=least, available=available, account=sandbox.account)
+        return terms
+
+    def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """Return the terms on which it goes on with these resources. Raises as `check_start`.
+
+        They are at the present rates, because a quote was for the resources it had.
+        """
+        if sandbox.terms.is_free:
+            return sandbox.terms
+        bucket = settle_account(conn, sandbox.account, now=now)
+        anew = self._terms(conn, replace(sandbox, terms=Terms()), now)
+        terms = replace(anew, quote_id=sandbox.terms.quote_id, keeps_free=sandbox.terms.keeps_free)
+        least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
+        if bucket.available < least:
+            raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
+        return terms
+
+    def kept_for(
+        self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
+    ) -> timedelta:
+        """Return how long its disk is kept when it does not run any more (`accounts/storage.py`)."""
+        stored = sandbox.terms.card.stored
+        account = records.find(conn, sandbox.account)
+        if not stored or account is None or self._tier_keeps(conn, account, sandbox, now):
+            return retention
+        view = account_view(conn, sandbox.account, now=now)
+        return storage.kept_for(
+            stored=stored,
+            paid=max(0, spent_sats(conn, sandbox, now=now) - view.debt),
+            available=view.available,
+            retention=retention,
+            policy=self.storage,
+        )
+
+    def _tier_keeps(
+        self, conn: Connection, account: records.Account, sandbox: Sandbox, now: datetime
+    ) -> bool:
+        tier = account.tier_at(now)
+        if tier is None:
+            return False
+        there = [s for s in load_account(conn, account.id, OCCUPYING | _STORED) if s.id != sandbox.id]
+        held = sum(s.resources.disk_mb for s in there if s.state in _STORED or s.terms.is_entitled)
+        return keeps_disk(tier, sandbox.resources.disk_mb, held_mb=held)
+
+    def apply(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
+    ) -> Mapping[str, object]:
+        """Change the charge with the record. The last event of a sandbox gets what it cost in all."""
+        self._follow_quote(conn, before, after, now)
+        if after.terms.is_free:
+            return {}
+        if before is None or after.state is State.PROVISIONING:
+            self._hold(conn, before, after, now)
+        if after.state is not State.PROVISIONING:
+            self._meter(conn, before, after, now, at)
+        if after.state is State.DESTROYED:
+            return {"sats": spent_sats(conn, after, now=now)}
+        return {}
+
+    def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
+        """Return the terms of a sandbox that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
+        given = quotes.find(conn, quote_id, sandbox.account)
+        quotes.check(given, profile=sandbox.profile, size=size_of(sandbox.resources), now=now)
+        is_free = self.is_free(sandbox.account, sandbox.profile)
+        return replace(sandbox.terms, card=FREE if is_free else given.quote.card, quote_id=quote_id)
+
+    def _quoted(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Sandbox:
+        """Fill in the rates of a new sandbox that names a quote."""
+        terms = sandbox.terms
+        if terms.quote_id is None or not terms.is_free or sandbox.ready_at is not None:
+            return sandbox
+        return replace(sandbox, terms=self.promised(conn, sandbox, terms.quote_id, now=now))
+
+    def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
+        """Mark a quote as used with the record that names it, and free or retire it when that ends."""
+        quote_id = after.terms.quote_id
+        former = None if before is None else before.terms.quote_id
+        if former is not None and former != quote_id:
+            quotes.let_go(conn, after.id, former)
+        if quote_id is None:
+            return
+        if before is None or before.terms.quote_id != quote_id:
+            given, size = quotes.find(conn, quote_id, after.account), size_of(after.resources)
+            quotes.take(conn, given, after.id, profile=after.profile, size=size, now=now)
+        elif after.state is State.FAILED and after.ready_at is None:
+            quotes.free(conn, after.id, quote_id)
+        elif after.state is State.DESTROYED:
+            quotes.let_go(conn, after.id, quote_id)
+
+    def _terms(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
+        authority = load_authority(conn, sandbox.account)
+        entitlement, others = entitlement_of(authority), list[Sandbox]()
+        if authority.slots is not None or entitlement is not None:
+            # Read only if slots or a tier count them: an account may have thousands.
+            others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
+        if authority.slots is not None and slots_left(conn, authority, len(others)) == 0:
+            raise Forbidden(
+                why="all sandboxes that this key may have at once are in use",
+                reason="slots",
+                hint="Delete or stop one, or ask for more slots where the key was delegated.",
+            )
+        size = size_of(sandbox.resources)
+        card = sandbox.terms.card
+        if sandbox.terms.is_free:
+            card = rate_card(sandbox.profile, size, self.pricing)
+        promised = Terms(
+            card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
+        )
+        if entitlement is not None and would_be_free(map(living_of, others), size, entitlement, now=now):
+            return replace(promised, is_entitled=True)
+        if (bounds := authority.caps) != caps.NO_CAPS:
+            key = sandbox.created_by
+            spent = spent_by(conn, sandbox.account, bounds, key=key, now=now, sandbox=sandbox.id)
+            caps.check(bounds, spent, wanted=sats_for(card.running, self.holds.least))
+        return promised
+
+    def _pays_egress(self, conn: Connection, sandbox: Sandbox) -> bool:
+        if sandbox.trust is not Trust.SEMI:
+            return False
+        quote_id = sandbox.terms.quote_id
+        if quote_id is None:
+            return self.pricing.rates_of(sandbox.profile).egress_gb_msats > 0
+        return quotes.find(conn, quote_id, sandbox.account).quote.egress_gb_msats > 0
+
+    def _hold(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
+        if before is not None and before.state is State.PROVISIONING:
+            return
+        if before is not None:
+            self._meter(conn, before, after, now, None)
+        rate = 0 if after.terms.is_entitled else after.terms.card.running
+        id = f"{_hold_prefix(after)}{after.version}"
+        hold_slice(
+            conn,
+            after.account,
+            id=id,
+            rate=rate,
+            reason=f"create {after.id}",
+            now=now,
+            holds=self.holds,
+        )
+
+    def _meter(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime, at: datetime | None
+    ) -> None:
+        if before is not None and _charges_alike(before, after):
+            return
+        hold = self._open_hold(conn, after) if before is None or before.state is State.PROVISIONING else None
+        meter = find_meter(conn, meter_id(after.id))
+        wanted = due(after)
+        if meter is None:
+            if wanted is not None:
+                # One that ran before without a meter, when nothing was charged, pays from now on.
+                since = after.ready_at if before is None or before.ready_at is None else now
+                self._begin(conn, after, hold, wanted[1], now, since)
+                _look_for_caps(conn, after, now)
+            elif hold is not None:
+                release(conn, after.account, hold, reason=after.reason, now=now)
+            return
+        if hold is not None:
+            release(conn, after.account, hold, reason=after.reason, now=now)
+        if wanted is None or wanted[1] <= meter.rate:
+            at = _not_past_a_cap(conn, after, now, at)
+        if after.state in _OVER:
+            close_meter(conn, meter.id, now=now, at=at)
+            return
+        use, rate = wanted or (meter.use, 0)
+        change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version)
+        if rate > meter.rate:
+            _look_for_caps(conn, after, now)
+
+    def _begin(
+        self,
+        conn: Connection,
+        sandbox: Sandbox,
+        hold: str | None,
+        rate: Rate,
+        now: datetime,
+        since: datetime | None,
+    ) -> None:
+        begin_charge(
+            conn,
+            sandbox.account,
+            hold_id=hold,
+            meter_id=meter_id(sandbox.id),
+            subject=sandbox.id,
+            rate=rate,
+            now=now,
+            ready_at=since,
+            step=sandbox.version,
+            key=sandbox.created_by,
+        )
+
+    def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:
+        prefix = _hold_prefix(sandbox)
+        return next((h.id for h in open_holds(conn, sandbox.account) if h.id.startswith(prefix)), None)
+
+
+def _available_to(conn: Connection, sandbox: Sandbox, bucket: Bucket) -> Sats:
+    """Return what it may run on: the reserve for its own present meter counts as available to itself."""
+    own = find_meter(conn, meter_id(sandbox.id))
+    if own is None or bucket.debt:
+        return bucket.available
+    others = max(0, bucket.flow.rate - own.rate)
+    return bucket.spendable - min(bucket.spendable, sats_for(others, bucket.reserve))
+
+
+def _charges_alike(before: Sandbox, after: Sandbox) -> bool:
+    is_over_in_both = (before.state in _OVER) == (after.state in _OVER)
+    return before.state is not State.PROVISIONING and is_over_in_both and due(before) == due(after)
+
+
+def living_of(sandbox: Sandbox) -> Living:
+    return Living(
+        id=sandbox.id,
+        since=sandbox.created_at,
+        size=size_of(sandbox.resources),
+        is_free=sandbox.terms.is_entitled,
+    )
+
+
+def entitlement_of(authority: Authority) -> Entitlement | None:
+    """Return the account's own entitlement; a delegated key has a budget and no tier."""
+    account = authority.account
+    if account.tier is None or account.entitled_until is None:
+        return None
+    return Entitlement(tier=account.tier, until=account.entitled_until)
+
+
+def _use(sandbox: Sandbox) -> Use | None:
+    if is_frozen(sandbox):
+        return Use.FROZEN
+    if sandbox.state in _RUNNING:
+        return Use.RUNNING
+    return Use.STORED if sandbox.state in _STORED else None
+
+
+def _hold_prefix(sandbox: Sandbox) -> str:
+    return f"hold:{sandbox.id}:"
+
+
+def _look_for_caps(conn: Connection, sandbox: Sandbox, now: datetime) -> None:
+    """Note that a cap may be reached, because the sandbox pays more from now on.
+
+    The note survives a server that dies before its loop has computed when that will be.
+    """
+    if load_authority(conn, sandbox.account).caps != caps.NO_CAPS:
+        look_at_once(conn, sandbox.account, now=now)
+
+
+def _not_past_a_cap(
+    conn: Connection, sandbox: Sandbox, now: datetime, at: datetime | None
+) -> datetime | None:
+    """Return when its present rate ends: at `at`, or when a cap was reached before and nobody noticed."""
+    authority = load_authority(conn, sandbox.account)
+    if authority.caps == caps.NO_CAPS:
+        return at
+    bucket = load_bucket(conn, sandbox.account)
+    reached = find_reached(conn, authority, [sandbox], now, first=as_of(bucket, now)).get(sandbox.id)
+    return at if reached is None else min(at or now, reached.at)
+
+
+def spent_sats(conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sats:
+    """Return what it has cost in all, rounded up for display; the account carries the exact fraction."""
+    nsats = sum(line.nsats for line in actuals(conn, sandbox.account, sandbox.id, now=now))
+    card = sandbox.terms.card
+    return shown_sats(nsats, grain=max(card.running, card.frozen, card.stored))

@@ -1,0 +1,379 @@
+"""Create: the request is validated before anything, recorded, then established in a task of the platform's
+own.
+
+Establishing leads from `provisioning` to `ready`: the backend makes it, the profile's setup runs in it, the
+record says so. That is slow, and no transaction is open meanwhile. If anything goes wrong, everything is
+undone and the record says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from sandboxer.backends.contract import Backend, ChecksHost, Handle, KnowsImages, Snapshots, Volumes
+from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import (
+    EXHAUSTED,
+    IllegalTransition,
+    NoCapacity,
+    NotAvailable,
+    ProvisionFailed,
+    SandboxerError,
+    Unavailable,
+)
+from sandboxer.kernel.values import new_id
+from sandboxer.sandboxes import requests as planning
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
+from sandboxer.sandboxes.lifecycle import Signal, State
+from sandboxer.sandboxes.profiles import Profile, Setup
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+from sandboxer.store.repository import Also
+
+_OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
+
+
+async def create(
+    dependencies: SandboxDependencies,
+    request: CreateRequest,
+    caller: Caller,
+    *,
+    wait: bool = True,
+    also: Also | None = None,
+    is_funded: bool = False,
+) -> Sandbox:
+    """Create a sandbox and wait until it is ready, or only until it is recorded.
+
+    `also` is written in the transaction of the record, so that a repeated request finds it there. With
+    `is_funded`, it brings the credit that pays for this sandbox.
+    """
+    watch = Stopwatch()
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    planning.check_trust(requested, profile, dependencies.trust_max)
+    if profile.nests:
+        planning.check_maker(caller, dependencies.makers, profile.id)
+    planning.check_backend(profile, await fingerprint_of(dependencies, profile.backend))
+    planning.check_promises(profile)
+    await dependencies.check_hooks(profile, requested)
+    backend = dependencies.backend_of(requested)
+    if requested.origin is not None:
+        if not isinstance(backend, Snapshots):
+            raise NotAvailable(what="snapshot", why=f"{backend.name} keeps no disks")
+        await backend.check_kept(requested.origin)
+    elif isinstance(backend, KnowsImages):
+        backend.check_image(requested.image)
+    if dependencies.warm.count() and not is_funded:
+        # Checked before the warm pool: a claim that is refused later destroys the sandbox it claimed.
+        await dependencies.repository.check_start(requested)
+    if requested.volumes and not isinstance(backend, Volumes):
+        raise NotAvailable(what="volumes", why=f"{backend.name} has none")
+    is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
+    is_plain = is_plain and not profile.nests
+    handle = dependencies.warm.claim(requested) if is_plain else None
+    if handle is not None:
+        return await _claim(dependencies, requested, handle, watch, actor_of(caller), also)
+    if isinstance(backend, ChecksHost):
+        # A host that can make nothing refuses now, before there is a record that would fail.
+        await backend.check_host()
+    return await _make(dependencies, requested, profile, watch, actor_of(caller), also, wait=wait)
+
+
+async def check_create(dependencies: SandboxDependencies, request: CreateRequest, caller: Caller) -> None:
+    """Raise what would refuse such a create, as far as that is known before anything is made."""
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    await dependencies.repository.check_start(requested)
+
+
+def check_image(dependencies: SandboxDependencies, request: CreateRequest) -> None:
+    """Raise what refuses the image of the host that such a create would begin from."""
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    backend = dependencies.backends.get(profile.backend)
+    if request.origin is None and isinstance(backend, KnowsImages):
+        backend.check_image(request.image or profile.image)
+
+
+async def recall(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, wait: bool = True
+) -> Sandbox | None:
+    """Return the sandbox that an earlier create made whose answer was lost; None if that create failed."""
+    if wait:
+        await dependencies.operations.free(sandbox_id)
+    sandbox = await dependencies.visible(sandbox_id, caller)
+    came_to_nothing = sandbox.ready_at is None and sandbox.state in _OVER
+    return None if came_to_nothing else sandbox
+
+
+async def _claim(
+    dependencies: SandboxDependencies,
+    requested: Sandbox,
+    handle: Handle,
+    watch: Stopwatch,
+    actor: str,
+    also: Also | None,
+) -> Sandbox:
+    """Give a warm sandbox a record under the id that it was made with."""
+    sandbox = planning.renamed(requested, handle.sandbox_id)
+
+    async def act() -> Sandbox:
+        try:
+            watch.lap("claim")
+            await dependencies.on_start(sandbox, handle)
+            ready = ready_step(dependencies, sandbox, handle, watch, actor, reason="claimed_warm")
+            opened = await dependencies.repository.create(sandbox, _placed(sandbox, actor), ready, also=also)
+        except BaseException:
+            # Without a record nobody would remove it before the next start.
+            await dependencies.backend_of(sandbox).teardown(sandbox.id)
+            raise
+        finally:
+            dependencies.warm.claimed(sandbox.id)
+        # Done before anybody can write to it: from now on it must not be taken for an unused spare.
+        await dependencies.give_away(sandbox)
+        return opened
+
+    return await dependencies.operations.perform(sandbox.id, "create", act)
+
+
+async def _make(
+    dependencies: SandboxDependencies,
+    requested: Sandbox,
+    profile: Profile,
+    watch: Stopwatch,
+    actor: str,
+    also: Also | None,
+    *,
+    wait: bool,
+) -> Sandbox:
+    opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
+
+    async def act() -> Sandbox:
+        sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
+        watch.lap("record")
+        if not opened.done():
+            opened.set_result(sandbox)
+        return await establish(
+            dependencies, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True
+        )
+
+    operation = dependencies.operations.start(requested.id, "create", act)
+    if not wait:
+        await asyncio.wait((opened, operation.result), return_when=asyncio.FIRST_COMPLETED)
+        if opened.done():
+            return opened.result()
+    sandbox: Sandbox = await dependencies.operations.outcome(operation)
+    return sandbox
+
+
+def _placed(sandbox: Sandbox, actor: str) -> Step:
+    return Step(signal=Signal.PLACED, actor=actor, reason="placed", data={"backend": sandbox.backend})
+
+
+log = logging.getLogger(__name__)
+# Of one command of a profile's setup.
+SETUP_TIMEOUT_S = 600
+MAX_OUTPUT_BYTES = 1024 * 1024
+MAX_REPORT_BYTES = 64 * 1024
+# The record of a sandbox that the host had no room for stays so long: enough to read why.
+REFUSED_KEPT = timedelta(minutes=10)
+
+
+async def run_setup(guest: Guest, command: str, environment: Mapping[str, str]) -> bytes:
+    """Run one setup command and return what it printed, bounded.
+
+    Raises ProvisionFailed with the end of its stderr unless it exits with 0.
+    """
+    printed = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+    order = Command(argv=("/bin/sh", "-c", command), env=dict(environment))
+    try:
+        async with asyncio.timeout(SETUP_TIMEOUT_S), await guest.run(order) as process:
+            end = None
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    end = item
+                else:
+                    _keep(printed, item)
+        await guest.forget(process.process_id)
+    except TimeoutError:
+        raise ProvisionFailed(step="setup", why=f"a command took longer than {SETUP_TIMEOUT_S} s") from None
+    if end is None or end.code != 0:
+        tail = printed[Stream.STDERR][-400:].decode("utf-8", "replace").strip()
+        code = "none" if end is None else end.code
+        raise ProvisionFailed(step="setup", why=f"a command exited with {code}: {tail}")
+    return bytes(printed[Stream.STDOUT])
+
+
+def _keep(printed: dict[Stream, bytearray], item: Output) -> None:
+    kept = printed[item.stream]
+    room = MAX_OUTPUT_BYTES - len(kept)
+    kept += item.data[:room]
+
+
+@dataclass
+class Stopwatch:
+    """Measures how long each step took, in milliseconds."""
+
+    started: float = field(default_factory=time.perf_counter)
+    steps_ms: dict[str, float] = field(default_factory=dict)
+
+    def lap(self, step: str) -> None:
+        spent = (time.perf_counter() - self.started) * 1000 - sum(self.steps_ms.values())
+        self.steps_ms[step] = round(spent, 3)
+
+    def total(self) -> dict[str, float]:
+        return {**self.steps_ms, "total": round((time.perf_counter() - self.started) * 1000, 3)}
+
+
+async def establish(
+    dependencies: SandboxDependencies,
+    sandbox: Sandbox,
+    setup: Setup,
+    watch: Stopwatch,
+    *,
+    actor: str,
+    is_new: bool = False,
+) -> Sandbox:
+    """Make the sandbox and bring it to `ready`. When that fails, everything is undone and the record is
+    `failed`.
+
+    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room.
+    """
+    backend = dependencies.backend_of(sandbox)
+    try:
+        profile = dependencies.profiles.find(sandbox.profile)
+        nests = profile is not None and profile.nests
+        handle = await backend.provision(replace(sandbox.order(), nests=nests))
+        watch.lap("provision")
+        await dependencies.on_start(sandbox, handle)
+        report = await _set_up(dependencies, handle, sandbox, setup, watch)
+        return await dependencies.repository.move(
+            sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
+        )
+    except BaseException as error:
+        # Also when cancelled: a destroy ends a create by cancelling it.
+        await _undo(dependencies, backend, sandbox, error, actor, is_new=is_new)
+        raise
+
+
+def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
+    """Return the setup that it needs before it is ready. A copy of a disk was set up before it was made."""
+    return profile.setup if sandbox.origin is None else replace(profile.setup, commands=(), report="")
+
+
+def ready_step(
+    dependencies: SandboxDependencies,
+    sandbox: Sandbox,
+    handle: Handle,
+    watch: Stopwatch,
+    actor: str,
+    *,
+    report: Mapping[str, object] | None = None,
+    reason: str = "probe_passed",
+) -> Step:
+    """Return the step to `ready`, from which the TTL counts.
+
+    `timings_ms` cannot contain this write itself.
+    """
+    now = dependencies.clock.now()
+    timings = watch.total()
+    changes: dict[str, object] = {
+        "handle": handle,
+        "ready_at": now,
+        "expires_at": now + sandbox.ttl,
+        "ttl_left": None,
+        "timings_ms": timings,
+        "report": report,
+    }
+    return Step(
+        signal=Signal.PROBE_PASSED, actor=actor, reason=reason, changes=changes, data={"timings_ms": timings}
+    )
+
+
+async def _set_up(
+    dependencies: SandboxDependencies, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
+) -> Mapping[str, object] | None:
+    if setup.is_empty:
+        return None
+    guest = await dependencies.backend_of(sandbox).guest(handle)
+    env = dependencies.environment(sandbox)
+    for command in setup.commands:
+        await run_setup(guest, command, env)
+    report = await run_setup(guest, setup.report, env) if setup.report else None
+    watch.lap("setup")
+    return None if report is None else _parse_report(report)
+
+
+def _parse_report(printed: bytes) -> Mapping[str, object]:
+    try:
+        report = json.loads(printed[:MAX_REPORT_BYTES])
+        # It goes into answers: NaN and unpaired surrogates would break every one of them.
+        json.dumps(report, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        report = None
+    if not isinstance(report, dict):
+        raise ProvisionFailed(step="setup", why="the report command did not print a JSON object")
+    return report
+
+
+async def _undo(
+    dependencies: SandboxDependencies,
+    backend: Backend,
+    sandbox: Sandbox,
+    error: BaseException,
+    actor: str,
+    *,
+    is_new: bool,
+) -> None:
+    if isinstance(error, SandboxerError):
+        error.facts.setdefault("sandbox_id", sandbox.id)
+    try:
+        await backend.teardown(sandbox.id)
+    except Exception:
+        # A failed sandbox that still holds something is stale: see `stale`.
+        log.exception("could not undo %s", sandbox.id)
+    reason, why = _blame(error)
+    # Repeated creates on a full host would leave a record each time.
+    kept = (
+        min(dependencies.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else dependencies.retention
+    )
+    failed = Step(
+        signal=Signal.FAIL,
+        actor=actor,
+        reason=reason,
+        changes={"handle": None, "expires_at": dependencies.clock.now() + kept},
+        data={"why": why[:500]},
+    )
+    try:
+        await dependencies.repository.move(sandbox.id, failed)
+    except IllegalTransition:
+        # A destroy came first and owns the record now.
+        return
+
+
+def _is_hosts(error: BaseException) -> bool:
+    """Return whether the host had no room for it, which is no fault of this sandbox."""
+    if isinstance(error, NoCapacity | OSError):
+        return True
+    return isinstance(error, ProvisionFailed) and error.facts.get("errno") in EXHAUSTED
+
+
+def _blame(error: BaseException) -> tuple[str, str]:
+    """Return reason and words for the record. Tenants read it, so it must not contain paths of this host."""
+    if isinstance(error, SandboxerError):
+        return error.code, str(error)
+    if isinstance(error, OSError):
+        return Unavailable.code, f"the host could not do it: {error.strerror}"
+    return "interrupted", "it was cut short"

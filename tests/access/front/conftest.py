@@ -1,0 +1,3 @@
+"""Fixtures of this folder; they are made in `tests.support`."""
+
+from tests.support.background import host  # noqa: F401

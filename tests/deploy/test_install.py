@@ -1,0 +1,154 @@
+"""The pasted line on a clean Debian: it installs with consent, serves, upgrades, and goes away again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.debian import ROOT, make_debian
+from tests.support.platforms import free_port, why_not_real
+
+SCRIPT = ROOT / "deploy" / "install.sh"
+# A root of its own in a mount namespace of its own: sandboxes cannot be made in a chroot.
+INSIDE = """
+set -e
+mount --make-rprivate /
+mount --bind "$1" "$1"
+for folder in proc sys dev; do mount --rbind /$folder "$1/$folder"; done
+mount -t tmpfs tmpfs "$1/run"
+cd "$1"
+mkdir -p before
+pivot_root . before
+umount -l before
+shift
+exec "$@"
+"""
+VARIABLES = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt",
+    "SANDBOXER_POOL_SIZE_MB": "4096",
+}
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_has_nothing_to_say() -> None:
+    checked = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
+    assert checked.stdout == ""
+
+
+def test_what_is_not_understood_changes_nothing() -> None:
+    for words in (["--image"], ["--form", "x"], ["--image", "/nowhere.tar"], ["--from", "/nowhere.whl"]):
+        done = subprocess.run(["sh", SCRIPT, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1, words
+        assert done.stderr.startswith("install.sh: "), words
+    told = subprocess.run(["sh", SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("Installs or upgrades")
+    assert "set -eu" not in told
+
+
+class Machine:
+    """A clean root folder, and commands that see nothing but it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.port = free_port()
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", INSIDE, "-", str(self.root), *words],
+            env=VARIABLES | {"SANDBOXER_PORT": str(self.port)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            # No terminal to ask at.
+            start_new_session=True,
+        )
+        print(words, done.returncode, done.stdout, done.stderr)
+        return done
+
+    def has(self, path: str) -> bool:
+        return os.path.lexists(self.root / path)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    if (why := why_not_real()) is not None or shutil.which("mmdebstrap") is None:
+        pytest.skip(why or "mmdebstrap is not installed")
+    root = tmp_path_factory.mktemp("machine") / "root"
+    make_debian(root)
+    (root / "src").mkdir()
+    copied = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    packing = ["tar", "-c", "--null", "-T", "-"]
+    packed = subprocess.run(packing, cwd=ROOT, check=True, capture_output=True, input=copied).stdout
+    subprocess.run(["tar", "-x", "-C", root / "src"], check=True, input=packed)
+    made = Machine(root)
+    yield made
+    if made.has("usr/local/bin/sandboxer"):
+        made("sandboxer", "uninstall", "--purge", "--yes")
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_clean_machine_is_asked_installed_upgraded_and_left(machine: Machine) -> None:
+    asked(machine)
+    installed(machine)
+    upgraded(machine)
+    removed(machine)
+
+
+def asked(machine: Machine) -> None:
+    refused = machine("sh", "/src/deploy/install.sh", "--image", "/base.tar")
+    assert refused.returncode == 1
+    assert "--yes" in refused.stderr
+    assert "btrfs-progs" in refused.stdout
+    assert not machine.has("opt/sandboxer")
+    assert not machine.has("usr/bin/mkfs.btrfs")
+
+
+def life(before: str, after: str) -> tuple[str, str, str]:
+    """A platform lives as long as the mounts it was started in: all of it is one program."""
+    program = f"""
+{before}
+sandboxer create --name here --json >/created.json
+id=$(grep -o 'sbx_[a-z0-9]*' /created.json | head -n 1)
+{after}
+sandboxer exec "$id" -- echo it runs
+sandboxer delete "$id" >&2
+sandboxer down >&2
+"""
+    return "sh", "-ec", program
+
+
+def installed(machine: Machine) -> None:
+    line = "sh /src/deploy/install.sh --yes --image /base.tar >&2"
+    lived = machine(*life(line, "sandboxer doctor >&2"))
+    assert lived.returncode == 0
+    assert lived.stdout == "it runs\n"
+    assert os.readlink(machine.root / "usr/local/bin/sandboxer") == "/opt/sandboxer/venv/bin/sandboxer"
+
+
+def upgraded(machine: Machine) -> None:
+    before = os.readlink(machine.root / "opt/sandboxer/venv")
+    lived = machine(*life("sandboxer up -d >&2", "sh /src/deploy/install.sh >&2"))
+    assert lived.returncode == 0
+    assert lived.stdout == "it runs\n"
+    after = os.readlink(machine.root / "opt/sandboxer/venv")
+    assert after != before
+    assert [path.name for path in (machine.root / "opt/sandboxer").glob("venv.*")] == [after]
+
+
+def removed(machine: Machine) -> None:
+    assert machine("sandboxer", "uninstall", "--yes").returncode == 0
+    assert not machine.has("opt/sandboxer")
+    assert not machine.has("usr/local/bin/sandboxer")
+    owner = json.loads((machine.root / "var/lib/sandboxer/owner.json").read_text())
+    assert owner["public_key"]

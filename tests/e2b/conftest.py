@@ -1,0 +1,40 @@
+"""One scripted platform for all tests of this folder that need no real walls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.e2b import new_api_key, pointed_at
+from tests.support.platforms import Up, real_platform, scripted_platform, why_not_real
+
+SETTINGS = {"SANDBOXER_CHARGING": "false"}
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with scripted_platform(tmp_path_factory.mktemp("e2b") / "state", charging=False) as running:
+        yield running
+
+
+@pytest.fixture
+def api_key(up: Up) -> Iterator[str]:
+    key = new_api_key(up)
+    with pointed_at(up, key):
+        yield key
+
+
+@pytest.fixture(scope="session")
+def real_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    if why := why_not_real():
+        pytest.skip(why)
+    with real_platform(tmp_path_factory.mktemp("e2b-real") / "state", settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def real_key(real_up: Up) -> Iterator[str]:
+    key = new_api_key(real_up)
+    with pointed_at(real_up, key):
+        yield key

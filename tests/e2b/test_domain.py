@@ -1,0 +1,107 @@
+"""By host names and TLS, as E2B's clients do it with nothing but a domain and a key."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from e2b import Sandbox
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire.e2b.keys import bearer_of
+from tests.support.caddy import free_port, why_no_caddy
+from tests.support.e2b import Resolver, new_api_key
+from tests.support.platforms import Up, real_platform, why_not_real
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What a program of E2B's is given, and a client that trusts the authority."""
+
+    up: Up
+    key: str
+    domain: str
+    options: dict[str, str]
+    browser: httpx.Client
+
+
+@pytest.fixture(scope="module")
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    if why := why_not_real() or why_no_caddy():
+        pytest.skip(why)
+    state, port = tmp_path_factory.mktemp("e2b-tls") / "state", free_port()
+    settings = {
+        "SANDBOXER_CHARGING": "false",
+        "SANDBOXER_HTTPS": "true",
+        "SANDBOXER_PROXY_HTTPS_PORT": str(port),
+    }
+    resolver = Resolver()
+    with real_platform(state, settings=settings) as up, pytest.MonkeyPatch.context() as patch:
+        authority = state / "edge/certificates/pki/authorities/local/root.crt"
+        key, domain = new_api_key(up), f"localhost:{port}"
+        _wait_for(authority)
+        for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
+            patch.delenv(name, raising=False)
+        patch.setenv("SSL_CERT_FILE", str(authority))
+        patch.setenv("E2B_DOMAIN", domain)
+        patch.setenv("E2B_API_KEY", key)
+        trust = ssl.create_default_context(cafile=str(authority))
+        with httpx.Client(proxy=resolver.url, verify=trust, timeout=30) as browser:
+            yield Edge(up, key, domain, {"proxy": resolver.url}, browser)
+    resolver.close()
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not file.is_file():
+        assert time.monotonic() < deadline, f"there is no {file}"
+        time.sleep(0.05)
+
+
+def test_a_domain_and_a_key_are_enough(edge: Edge) -> None:
+    with Sandbox.create(timeout=120, allow_internet_access=False, **edge.options) as sandbox:
+        assert sandbox.get_host(80) == f"80-{sandbox.sandbox_id}.{edge.domain}"
+        assert sandbox.commands.run("echo $HOME").stdout == "/home/user\n"
+        sandbox.files.write("a", "b")
+        assert sandbox.files.read("a") == "b"
+        assert [one.name for one in sandbox.files.list(".") if one.name == "a"] == ["a"]
+        again = Sandbox.connect(sandbox.sandbox_id, **edge.options)
+        assert again.is_running()
+
+
+def test_signed_addresses_open_one_file_until_they_end(edge: Edge) -> None:
+    with Sandbox.create(timeout=120, allow_internet_access=False, **edge.options) as sandbox:
+        upload = sandbox.upload_url("signed ü+", use_signature_expiration=60)
+        sent = edge.browser.post(upload, files={"file": ("ignored", b"by address")})
+        assert sent.status_code == 200, sent.text
+        download = sandbox.download_url("signed ü+", use_signature_expiration=60)
+        assert edge.browser.get(download).text == "by address"
+        assert edge.browser.get(sandbox.download_url("signed ü+")).text == "by address"
+        for wrong in (
+            download.replace(quote("signed ü+"), "other"),
+            download + "&path=/etc/passwd",
+            upload,
+            sandbox.download_url("signed ü+", use_signature_expiration=-5),
+            download.replace("signature=v1_", "signature=v1_%C3%BC"),
+        ):
+            assert edge.browser.get(wrong).status_code == 401, wrong
+
+
+def test_a_program_is_reached_by_the_host_of_its_port_once_that_is_open(edge: Edge) -> None:
+    with Sandbox.create(timeout=120, allow_internet_access=False, **edge.options) as sandbox:
+        sandbox.files.write("site/index.html", "served inside")
+        sandbox.commands.run("cd site; exec python3 -m http.server 8000", background=True)
+        address = f"https://{sandbox.get_host(8000)}/"
+        assert edge.browser.get(address).status_code == 401
+        with Sandboxer(url=edge.up.url, api_key=bearer_of(edge.key)) as ours:
+            ours.sandbox(sandbox.sandbox_id.replace("-", "_")).previews.create(8000, public=True)
+        deadline = time.monotonic() + 20
+        while (answer := edge.browser.get(address)).status_code != 200:
+            assert time.monotonic() < deadline, answer.text
+        assert answer.text == "served inside"

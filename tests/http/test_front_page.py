@@ -1,0 +1,49 @@
+"""The front page: for people in a browser, and for agents as text."""
+
+from __future__ import annotations
+
+import re
+
+from sandboxer.wire.operations.declaration import Relay
+from sandboxer.wire.operations.table import OPERATIONS
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+
+
+@flow("showFrontPage")
+async def test_a_browser_gets_a_page_that_is_whole_in_itself(served: Served) -> None:
+    answer = await served.client.http.get("/", headers={"accept": "text/html,*/*;q=0.8"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policies = answer.headers.get_list("content-security-policy")
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policies[0]
+    assert not re.search(r"<script|<img|<link|@import|url\(|src=", answer.text)
+    assert all(found.startswith("/") for found in re.findall(r'href="([^"]*)"', answer.text))
+    assert served.platform.settings.url in answer.text
+    assert "healthy" in answer.text
+    assert served.client.credentials.secret_key not in answer.text
+
+
+async def test_what_a_caller_says_of_himself_is_not_on_the_page(served: Served) -> None:
+    headers = {"accept": "text/html", "host": "evil.example", "x-forwarded-host": "<b>evil</b>"}
+    assert "evil" not in (await served.client.http.get("/?x=<b>evil", headers=headers)).text
+
+
+@flow("getLlmsText")
+async def test_an_agent_gets_every_operation_in_a_line(served: Served) -> None:
+    answer = await served.client.http.get("/llms.txt")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert (await served.client.http.get("/", headers={"accept": "*/*"})).text == answer.text
+    for one in OPERATIONS:
+        if not isinstance(one.answer, Relay):
+            assert f"- {one.method} {one.path}: {one.summary}" in answer.text
+    assert "/openapi.json" in answer.text
+    assert "Bearer sk_" in answer.text
+
+
+async def test_no_other_answer_has_a_policy_of_its_own(served: Served) -> None:
+    answer = await served.client.http.get("/health")
+    assert answer.headers.get_list("content-security-policy") == [
+        "default-src 'none'; frame-ancestors 'none'"
+    ]

@@ -1,0 +1,141 @@
+"""Where nothing is charged nobody becomes indebted; who pays later pays from then on only."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.accounts import records
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Forbidden
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import creation, lifetime, pause
+from sandboxer.settings import Settings, load_settings
+from sandboxer.wiring import Platform
+from tests.support.charging import RATES, fund, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, OpenPlatform
+
+PRICES = {"rates": RATES}
+
+
+@pytest.mark.parametrize(
+    ("words", "is_charged", "is_by_invitation"),
+    [
+        ({}, False, True),
+        ({"SANDBOXER_CHARGING": "auto"}, False, True),
+        ({"SANDBOXER_FIXED_RATES": '{"BTC": "100000"}', "SANDBOXER_GRACE_WINDOW": "5m"}, False, True),
+        ({"SANDBOXER_PRICING": '{"rates": {"running_msats": 10}}'}, True, False),
+        ({"SANDBOXER_FREE_PROFILES": "profile.canary"}, True, False),
+        ({"SANDBOXER_GIFT_CARDS": '{"max_cents": 500}'}, True, False),
+        ({"SANDBOXER_CHARGING": "true"}, True, False),
+        ({"SANDBOXER_CHARGING": "false"}, False, False),
+        ({"SANDBOXER_CHARGING": "0", "SANDBOXER_FREE_PROFILES": "profile.canary"}, False, False),
+    ],
+)
+def test_auto_charges_once_prices_or_a_way_to_be_paid_are_set(
+    words: dict[str, str], is_charged: bool, is_by_invitation: bool
+) -> None:
+    settings = load_settings(words)
+    assert (settings.is_charged, settings.is_by_invitation) == (is_charged, is_by_invitation)
+
+
+def test_every_rail_alone_turns_charging_on() -> None:
+    network = {"networks": [{"network": "eip155:8453", "pay_to": "0x" + "1" * 40}]}
+    assert Settings(x402=network).is_charged
+    assert Settings(chains={"LTC": {"rpc": "http://127.0.0.1:9332"}}).is_charged
+
+
+async def has(platform: Platform) -> tuple[int, int]:
+    bucket = await settled(platform)
+    return bucket.posted, bucket.debt
+
+
+async def test_what_began_while_nothing_was_charged_pays_from_its_next_start(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with open_one(charging=False) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        clock.advance(timedelta(hours=6))
+    async with paying(open_one, sats=1000) as platform:
+        clock.advance(timedelta(hours=1))
+        assert await has(platform) == (1000, 0)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
+        await pause.resume(platform.sandboxes, sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=7))
+        assert await has(platform) == (993, 0)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+@pytest.mark.parametrize("is_destroyed_meanwhile", [False, True])
+async def test_what_pays_stops_paying_when_charging_ends_and_owes_nothing_for_the_time_between(
+    open_one: OpenPlatform, clock: ManualClock, is_destroyed_meanwhile: bool
+) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        clock.advance(timedelta(seconds=10))
+        assert await has(platform) == (990, 0)
+    async with open_one(charging=False) as platform:
+        clock.advance(timedelta(hours=6))
+        assert await has(platform) == (990, 0)
+        assert (await settled(platform)).flow.rate == 0
+        if is_destroyed_meanwhile:
+            await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+    async with paying(open_one) as platform:
+        assert await has(platform) == (990, 0)
+        if not is_destroyed_meanwhile:
+            await pause.freeze(platform.sandboxes, sandbox.id, ALICE)
+            await pause.thaw(platform.sandboxes, sandbox.id, ALICE)
+            clock.advance(timedelta(seconds=5))
+            assert await has(platform) == (985, 0)
+            await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+async def test_charging_that_ends_twice_ends_once(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=100) as platform:
+        await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+    for _ in range(2):
+        async with open_one(charging=False) as platform:
+            clock.advance(timedelta(hours=6))
+            assert await has(platform) == (100, 0)
+
+
+async def invite(platform: Platform, account: str) -> None:
+    now = platform.clock.now()
+
+    def write(conn):  # type: ignore[no-untyped-def]
+        records.ensure(conn, account, actor="test", now=now)
+        records.invite(conn, account, actor="test", reason="test", now=now)
+
+    await platform.store.write(write)
+
+
+async def test_only_invited_accounts_run_anything_while_nothing_is_for_sale(open_one: OpenPlatform) -> None:
+    stranger = Caller(public_key="eip155:1:0xabc", account="acc_stranger")
+    async with open_one(charging="auto") as platform:
+        await invite(platform, "alice")
+        await platform.authorities.of(stranger)
+        made = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        assert made.state is State.READY
+        with pytest.raises(Forbidden, match="operator opened") as refused:
+            await creation.create(platform.sandboxes, CreateRequest(), stranger)
+        assert refused.value.facts["reason"] == "not_invited"
+        await lifetime.destroy(platform.sandboxes, made.id, ALICE)
+
+
+async def test_what_a_stranger_left_does_not_wake_for_nothing(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with open_one(charging="auto", pricing=PRICES, storage_deposit="1s") as platform:
+        await fund(platform, 1000, id="paid")
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
+        await platform.authorities.of(ALICE)
+    async with open_one(charging="auto") as platform:
+        with pytest.raises(Forbidden, match="operator opened"):
+            await pause.resume(platform.sandboxes, sandbox.id, ALICE)
+        await invite(platform, "alice")
+        await pause.resume(platform.sandboxes, sandbox.id, ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
