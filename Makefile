@@ -33,6 +33,7 @@ BIN := $(VENV)/bin
 # Tests lay storage pools of gigabytes: not into /tmp, which is memory on many hosts.
 PYTEST = TMPDIR=/var/tmp $(BIN)/pytest
 IMAGE = $(STATE_DIR)/images/base/image.json
+rerun-failed = TMPDIR=/var/tmp scripts/rerun-failed $$? $(BIN)/pytest
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +50,8 @@ test-unit: dev ## Without root or another program, in less than a minute: the ri
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
 	$(call need-disk,12)
-	$(PYTEST) -m "not slow and not long and not alone" -n $(GATE_WORKERS) $(PYTEST_ARGS)
-	$(PYTEST) -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
+	$(PYTEST) --cache-clear -m "not slow and not long and not alone" -n $(GATE_WORKERS) $(PYTEST_ARGS) || $(rerun-failed)
+	$(PYTEST) --cache-clear -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py') || $(rerun-failed)
 
 test-slow: test-setup image-languages ## The suites that take minutes, and every language and shell
 	$(call need-disk,20)

@@ -69,7 +69,7 @@ class Proxied:
                 **more,  # type: ignore[arg-type]
             )
 
-    async def raw(self, data: bytes, *, until: bytes | None = None, seconds: float = 10.0) -> bytes:
+    async def raw(self, data: bytes, *, until: bytes | None = None, seconds: float = 60.0) -> bytes:
         """What comes back for these very bytes, up to the end or up to `until`."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
