@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from sandboxer.edges.http.app import BINDINGS, E2B_BINDINGS
+from sandboxer.edges.http.sandbox_tokens import OF_SANDBOXES
 from sandboxer.wire.e2b import ROOT
 from sandboxer.wire.e2b.operations import OPERATIONS as E2B_OPERATIONS
 from sandboxer.wire.operations.declaration import (
@@ -116,7 +117,7 @@ def test_the_operations_of_e2bs_clients_are_declared_bound_and_decided_about_too
     assert not any(one.path.startswith(ROOT) for one in OPERATIONS)
     for one in E2B_OPERATIONS:
         assert one.path.startswith(f"{ROOT}/"), one.id
-        assert one.access in (Access.SIGNED, Access.SANDBOX, Access.TRAFFIC), one.id
+        assert one.access in (Access.SIGNED, *OF_SANDBOXES), one.id
         assert one.needs == ANY_KEY or bool(one.needs.all_of), one.id
         assert re.findall(r"{(\w+)}", one.path) == list(one.parameters.model_fields), one.id
         is_audited = one.operator_audit is not None or not one.parameters.model_fields

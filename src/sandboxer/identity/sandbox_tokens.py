@@ -21,8 +21,9 @@ _TOKEN = re.compile(r"sbt_([0-9a-hjkmnp-tv-z]{26})_[0-9a-f]{64}")
 _KEY = "sbx-pk-"
 # Said after a sandbox's id, it makes tokens that open less: what listens at ports of the sandbox.
 TRAFFIC = "/traffic"
-# Keys of one account that are tried for a request that shows what a token signed, instead of the token.
-_MOST_SIGNERS = 1000
+# Keys of an account whose tokens may have signed an address: it does not name the one that did. Each costs
+# two hashes, also for whoever only guesses.
+MOST_SIGNERS = 32
 
 
 class SandboxTokens:
@@ -33,9 +34,7 @@ class SandboxTokens:
 
     def of(self, caller: Caller, sandbox_id: str) -> str:
         """Returns the token that stands for the caller's bearer token at this sandbox."""
-        said = f"{sandbox_id}:{caller.public_key}:{caller.bearer_hash}"
-        mac = hmac.new(self._secret, said.encode(), "sha256").hexdigest()
-        return f"sbt_{caller.public_key.removeprefix(_KEY)}_{mac}"
+        return self._made_of(sandbox_id, caller.public_key, caller.bearer_hash)
 
     async def authenticate(self, sandbox_id: str, token: str) -> Caller:
         """Raises Unauthenticated unless this is a token of this sandbox."""
@@ -49,20 +48,29 @@ class SandboxTokens:
             return replace(key.caller, came_by_bearer=True)
         raise _bad_token()
 
-    async def signer(self, sandbox_id: str, account: str, is_signed: Callable[[str], bool]) -> Caller:
-        """Returns whose token of this sandbox signed a request, among the keys of its account. Raises
-        Unauthenticated.
+    async def signer(
+        self, sandbox_id: str, account: str, maker: str, is_signed: Callable[[str], bool]
+    ) -> Caller:
+        """Returns whose token of this sandbox signed a request: that of the key which made the sandbox, or of
+        one of the newest keys of its account. Raises Unauthenticated.
         """
         query = (
-            select(keys.c.public_key)
+            select(keys.c.public_key, keys.c.bearer_hash)
             .where(keys.c.account == account, keys.c.bearer_hash.is_not(None), keys.c.revoked_at.is_(None))
-            .limit(_MOST_SIGNERS)
+            .order_by(keys.c.public_key != maker, keys.c.created_at.desc())
+            .limit(MOST_SIGNERS)
         )
-        for public_key in await self._store.read(lambda conn: conn.execute(query).scalars().all()):
-            key = await self._keys.find(public_key)
-            if key is not None and is_signed(self.of(key.caller, sandbox_id)):
-                return replace(key.caller, came_by_bearer=True)
+        for public_key, bearer_hash in await self._store.read(lambda conn: conn.execute(query).all()):
+            token = self._made_of(sandbox_id, public_key, bearer_hash)
+            if is_signed(token):
+                # Only it is looked up: whether it may sign now.
+                return await self.authenticate(sandbox_id, token)
         raise _bad_token()
+
+    def _made_of(self, sandbox_id: str, public_key: str, bearer_hash: str | None) -> str:
+        said = f"{sandbox_id}:{public_key}:{bearer_hash}"
+        mac = hmac.new(self._secret, said.encode(), "sha256").hexdigest()
+        return f"sbt_{public_key.removeprefix(_KEY)}_{mac}"
 
 
 def _bad_token() -> Unauthenticated:

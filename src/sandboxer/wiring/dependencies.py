@@ -152,7 +152,7 @@ async def open_sandboxes(
             last_witnessed=timekeeper.last_witnessed,
         )
         dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]
-        work = open_work(dependencies, clock)
+        work = open_work(dependencies, clock, budget)
         record_metrics(metrics, dependencies)
         await reconcile(dependencies)
         if payments.x402 is not None:

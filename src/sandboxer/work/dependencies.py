@@ -76,7 +76,7 @@ class Work:
             await self.overdue.run()
 
 
-def open_work(sandboxes: SandboxDependencies, clock: Clock) -> Work:
+def open_work(sandboxes: SandboxDependencies, clock: Clock, budget: Budget) -> Work:
     lines = Lines(sandboxes)
     overdue = Overdue(clock, lambda id_: open_line(sandboxes, id_, OVERDUE, activity=ActivityKind.PROCESSES))
     files = SandboxFiles(lines)
@@ -84,7 +84,7 @@ def open_work(sandboxes: SandboxDependencies, clock: Clock) -> Work:
         exec=Exec(lines, clock),
         processes=Processes(lines, clock, overdue),
         files=files,
-        watchers=Watchers(files),
+        watchers=Watchers(files, budget),
         archives=Archives(lines),
         terminals=Terminals(lines),
         overdue=overdue,

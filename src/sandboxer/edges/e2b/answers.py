@@ -36,11 +36,11 @@ def answer(
     model: BaseModel | Sequence[BaseModel], status: int = 200, *, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Returns the answer, without what is not known: to E2B's clients null and absent are different."""
-    text = _text(model) if isinstance(model, BaseModel) else f"[{','.join(map(_text, model))}]"
+    text = as_json(model) if isinstance(model, BaseModel) else f"[{','.join(map(as_json, model))}]"
     return Response(text, status, headers, media_type="application/json")
 
 
-def _text(model: BaseModel) -> str:
+def as_json(model: BaseModel) -> str:
     return model.model_dump_json(by_alias=True, exclude_none=True)
 
 

@@ -9,15 +9,19 @@ import codecs
 import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from sandboxer.edges.e2b.answers import answer
 from sandboxer.edges.e2b.users import HOME
+from sandboxer.edges.http.authentication import Shape
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
-from sandboxer.kernel.errors import InvalidRequest, NotFound
+from sandboxer.kernel.budget import SMALL
+from sandboxer.kernel.errors import InvalidRequest, NotFound, TooLarge
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
@@ -48,10 +52,14 @@ _MOST = 100
 class Line:
     """One line of JSON of a stream."""
 
-    said: Mapping[str, Any]
+    text: bytes
 
     def pieces(self) -> Iterator[bytes]:
-        yield json.dumps(self.said).encode() + b"\n"
+        yield self.text
+
+
+def _line(said: Mapping[str, Any]) -> Line:
+    return Line(json.dumps(said).encode() + b"\n")
 
 
 class LineStream(EventStream):
@@ -60,7 +68,7 @@ class LineStream(EventStream):
     heartbeat = b'{"type": "keepalive"}\n'
 
     def _problem(self, problem: Mapping[str, Any]) -> StreamEvent:
-        return Line(_error(str(problem["title"]), str(problem["detail"]), str(problem["next_step"])))
+        return _line(_error(str(problem["title"]), str(problem["detail"]), str(problem["next_step"])))
 
 
 async def execute(asked: AskedPathBody[SandboxPath, envd.Execute]) -> Response:
@@ -128,27 +136,42 @@ async def _lines(asked: _ANY, session_id: str, cell: Cell) -> AsyncIterator[Stre
     decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in _STREAMS}
     try:
         async for _, part in cell.follow():
-            if (said := _part(part, decoders)) is not None:
-                yield Line(said)
+            # A large one, such as a picture, is put into words beside the loop.
+            line = await asked.lease.work(_size(part), partial(_part, part, decoders))
+            if line is not None:
+                yield line
     finally:
         if not cell.over.is_set():
             # Its client has left, most often because it took too long: the next one is not to wait for it.
             await asked.platform.sessions.interrupt(session_id, asked.caller)
     if cell.fault is not None:
-        yield Line(_error(cell.fault.name, cell.fault.message, cell.fault.traceback))
-    yield Line({"type": "number_of_executions", "execution_count": cell.n})
+        yield _line(_error(cell.fault.name, cell.fault.message, cell.fault.traceback))
+    yield _line({"type": "number_of_executions", "execution_count": cell.n})
 
 
-def _part(part: Part, decoders: Mapping[int, codecs.IncrementalDecoder]) -> Mapping[str, Any] | None:
+def _size(part: Part) -> int:
+    return len(part.data) if isinstance(part, Text) else sum(map(len, part.mimes.values()))
+
+
+def _part(part: Part, decoders: Mapping[int, codecs.IncrementalDecoder]) -> Line | None:
     if isinstance(part, Text):
         text = decoders[part.stream].decode(part.data)
         said = {"type": _STREAMS[part.stream], "text": text, "timestamp": time.time_ns()}
-        return said if text else None
-    known = {_FORMATS[kind]: value for kind, value in part.mimes.items() if kind in _FORMATS}
-    if "application/json" in part.mimes:
-        known["json"] = json.loads(part.mimes["application/json"])
+        return _line(said) if text else None
+    known: dict[str, Any] = {_FORMATS[kind]: value for kind, value in part.mimes.items() if kind in _FORMATS}
+    with suppress(KeyError, ValueError, RecursionError, TooLarge):
+        known["json"] = _json(part.mimes["application/json"])
     # What the code itself comes to is a text; what it shows on the way is a picture.
-    return {"type": "result", "is_main_result": "text" in known, **known}
+    return _line({"type": "result", "is_main_result": "text" in known, **known})
+
+
+def _json(text: str) -> Any:
+    """Returns JSON that a program inside made, which is whatever it likes. Raises ValueError, RecursionError,
+    and TooLarge for more structure than a request may have: reading it would stop everybody else.
+    """
+    if len(text) > SMALL:
+        Shape().feed(text.encode("utf-8", "replace"))
+    return json.loads(text)
 
 
 def _error(name: str, value: str, traceback: str) -> dict[str, str]:

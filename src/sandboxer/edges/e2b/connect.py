@@ -10,15 +10,17 @@ import json
 import struct
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request
 
 from sandboxer.edges.e2b.words import error_of
+from sandboxer.edges.http.authentication import Shape
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
 from sandboxer.edges.http.problems import invalid
-from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b.control import Said
@@ -81,7 +83,7 @@ def single_message(body: bytes, model: type[M]) -> M:
 
 async def messages(chunks: AsyncIterator[bytes], model: type[M], lease: Lease) -> AsyncIterator[M]:
     """Yields the messages of a body as they arrive. One at a time is held, and counts for the caller."""
-    held = b""
+    held = bytearray()
     async for chunk in chunks:
         await lease.grow(len(chunk))
         held += chunk
@@ -92,10 +94,22 @@ async def messages(chunks: AsyncIterator[bytes], model: type[M], lease: Lease) -
             end = _HEAD.size + size
             if len(held) < end:
                 break
+            data = bytes(held[_HEAD.size : end])
+            del held[:end]
             if not flags:
-                yield _read(held[_HEAD.size : end], model)
+                yield await _read_in_turn(data, model, lease)
             lease.shrink(end)
-            held = held[end:]
+
+
+async def _read_in_turn(data: bytes, model: type[M], lease: Lease) -> M:
+    """Reads a message as the whole body of a request is read: what has too much structure is refused, large
+    ones are read beside the loop, and others have their turn between small ones.
+    """
+    if len(data) > SMALL:
+        Shape().feed(data)
+    else:
+        await lease.in_turn(0.0)
+    return await lease.work(len(data), partial(_read, data, model))
 
 
 def _read(data: bytes, model: type[M]) -> M:

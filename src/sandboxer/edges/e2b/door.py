@@ -29,6 +29,8 @@ ENVD = f"{ROOT}/envd"
 # What E2B's own API begins with; whatever else is asked for at `api.{domain}` is asked of ours.
 _THEIRS = re.compile(r"/(sandboxes|templates|snapshots|volumes|secrets|v2|v3)(/|$)")
 _OUTER_ID = re.compile(r"/sbx-([0-9a-z]{26})(?=/|$)")
+# When a signed address ends, in seconds.
+_MOMENT = re.compile(r"[0-9]{1,18}")
 # Whatever could name a caller to our own API counts for nothing here.
 _OURS = frozenset(
     {b"authorization", b"x-signature", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"sign-in-with-x"}
@@ -75,10 +77,11 @@ def _enter(scope: Scope, path: str) -> bool:
     """Translates a request in place. Returns whether it is for the daemon of a sandbox."""
     headers = scope["headers"]
     is_envd = "/envd/" in path
-    if is_envd:
+    if is_envd and not _value(headers, SANDBOX_TOKEN) and b"signature=" in scope["query_string"]:
+        # The user is part of what was signed; a header is not.
+        scope[SANDBOX_PROOF] = _signed_by(scope)
+    elif is_envd:
         scope[USER] = _value(headers, b"authorization")
-        if not _value(headers, SANDBOX_TOKEN) and b"signature=" in scope["query_string"]:
-            scope[SANDBOX_PROOF] = _signed_by(scope)
     key = _value(headers, b"x-api-key").decode("latin-1")
     kept = [(name, value) for name, value in headers if name not in _OURS and name != b"x-api-key"]
     if key and not is_envd:
@@ -93,7 +96,7 @@ def _signed_by(scope: Scope) -> Callable[[str], bool]:
     query = dict(given)
     does = "read" if scope["method"] == "GET" else "write"
     ends = query.get("signature_expiration")
-    is_over = ends is not None and not (ends.isascii() and ends.isdigit() and int(ends) > time.time())
+    is_over = ends is not None and not (_MOMENT.fullmatch(ends) and int(ends) > time.time())
     # Said twice, it could be signed once and done otherwise.
     is_plain = len(query) == len(given)
 

@@ -21,6 +21,8 @@ from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 
 _METADATA = "x-metadata-"
+# What is held of each file of a form until all are answered for.
+_WRITTEN = 1024
 _Upload = Asked[SandboxPath, operations.FilesQuery]
 
 
@@ -56,10 +58,14 @@ async def write(asked: _Upload) -> Response:
     else:
         written = []
         async for part in parts(chunks, boundary):
-            path = asked.query.path if asked.query.path and not written else part.filename
+            if asked.query.path and written:
+                # Whoever holds a signed address may write the file that it names, and no other.
+                raise InvalidRequest(field="body", why="the address names one file, and the form has several")
+            path = asked.query.path or part.filename
             if path is None:
                 raise InvalidRequest(field="body", why="a part of the form does not say where it belongs")
             written.append(await _write(asked, path, part.content))
+            await asked.lease.grow(_WRITTEN)
     return answer(written)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 from starlette.responses import Response
 
 from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
-from sandboxer.edges.e2b.answers import answer
+from sandboxer.edges.e2b.answers import answer, as_json
 from sandboxer.edges.e2b.connect import ConnectStream, single_message
 from sandboxer.edges.e2b.users import path_for, user_of
 from sandboxer.edges.http.answers import moment, printable
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
+from sandboxer.edges.http.bodies import LargeAnswer
+from sandboxer.edges.http.routes.work.files import AT_A_TIME
 from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
@@ -47,7 +49,7 @@ async def stat(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:
 async def list_folder(asked: AskedPathBody[SandboxPath, envd.ListFolder]) -> Response:
     path, files = _path(asked, asked.body.path), asked.platform.work.files
     await _demand_folder(asked, path)
-    entries, cursor = [], None
+    pieces, cursor = [b'{"entries":['], None
     while True:
         page = await files.list(
             asked.path.sandbox_id,
@@ -57,11 +59,16 @@ async def list_folder(asked: AskedPathBody[SandboxPath, envd.ListFolder]) -> Res
             cursor=cursor,
             limit=_PAGE,
         )
-        entries += [await _shown(asked, info) for info in page.files]
-        # Of an entry, what it takes as JSON.
-        await asked.lease.grow(400 * len(page.files))
+        for start in range(0, len(page.files), AT_A_TIME):
+            # As text at once: as objects a folder of a million files would take gigabytes, and a second to
+            # be put into words.
+            shown = [as_json(await _shown(asked, one)) for one in page.files[start : start + AT_A_TIME]]
+            piece = ("," * (len(pieces) > 1) + ",".join(shown)).encode()
+            await asked.lease.grow(len(piece))
+            pieces.append(piece)
+            await asked.lease.in_turn(0.0)
         if (cursor := page.next_cursor) is None:
-            return answer(envd.Entries.model_construct(entries=entries))
+            return LargeAnswer(iter([*pieces, b"]}"]))
 
 
 async def make_folder(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:

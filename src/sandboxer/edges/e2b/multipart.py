@@ -97,9 +97,12 @@ async def unpacked(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for chunk in chunks:
             while chunk:
+                if stream.eof:
+                    # It would be kept, all of it, as what was not used.
+                    raise InvalidRequest(field="body", why="it goes on after its end")
                 if piece := stream.decompress(chunk, _PIECE):
                     yield piece
-                chunk = stream.unconsumed_tail
+                chunk = stream.unconsumed_tail or stream.unused_data
     except zlib.error:
         raise InvalidRequest(field="body", why="it is not what gzip makes") from None
     if not stream.eof:

@@ -136,9 +136,10 @@ async def _find(asked: _ANY, wanted: envd.Selector) -> ProcessInfo:
 
 def _timeout_s(asked: _ANY) -> float | None:
     given = asked.request.headers.get("connect-timeout-ms", "")
-    if not (given.isascii() and given.isdigit()) or not int(given):
+    if not (given.isascii() and given.isdigit()) or not given.strip("0"):
         return None
-    return min(int(given) / 1000, TIMEOUT_MAX_S)
+    # As a float: what has thousands of digits is no int to Python.
+    return min(float(given) / 1000, TIMEOUT_MAX_S)
 
 
 async def _events(

@@ -56,7 +56,12 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
             raise
 
     recall = partial(creation.recall, platform.sandboxes)
-    return await make_once(asked.request, make, recall, lambda made: answer(opened(platform, made, who), 201))
+
+    def show(made: records.Sandbox) -> Response:
+        return answer(opened(platform, made, who), 201)
+
+    # Its tokens stand for the key that asks: another key of the account gets its own.
+    return await make_once(asked.request, make, recall, show, is_personal=True)
 
 
 def _wanted(body: control.NewSandbox) -> CreateRequest:

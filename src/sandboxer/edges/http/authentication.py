@@ -34,7 +34,7 @@ from sandboxer.edges.http.disconnection import (
 )
 from sandboxer.edges.http.matcher import name_path, operation_of
 from sandboxer.edges.http.operator_audit import audit_operation
-from sandboxer.edges.http.sandbox_tokens import by_sandbox_token
+from sandboxer.edges.http.sandbox_tokens import OF_SANDBOXES, by_sandbox_token
 from sandboxer.identity.authenticate import EMPTY_SHA256, MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import PREFIX as BEARER_PREFIX
 from sandboxer.identity.keys import Caller, demand_privacy
@@ -162,7 +162,7 @@ class Authentication:
             bearer = token_in(headers, BEARER_PREFIX)
             signed_in = _sign_in(headers)
         uid = _user(scope)
-        if _access(scope) in (Access.SANDBOX, Access.TRAFFIC):
+        if _access(scope) in OF_SANDBOXES:
             # They stand for bearer tokens.
             self._demand_bearers(scope)
             caller = await by_sandbox_token(platform, scope)

@@ -79,6 +79,7 @@ async def make_once(
     show: Callable[[T], Response],
     *,
     content: str | None = None,
+    is_personal: bool = False,
 ) -> Response:
     """Works like `once_bound` for a use case that makes one thing, and has a `recall` of its own."""
 
@@ -89,7 +90,7 @@ async def make_once(
         made = await recall(id_, caller(request))
         return None if made is None else show(made)
 
-    return await once_bound(request, act, recall=look_up, content=content)
+    return await once_bound(request, act, recall=look_up, content=content, is_personal=is_personal)
 
 
 async def once_bound(
@@ -102,11 +103,14 @@ async def once_bound(
     owner: str | None = None,
     content: str | None = None,
     is_many: bool = False,
+    is_personal: bool = False,
 ) -> Response:
     """Works like `once` for what is made in a transaction of ours.
 
     `redact` removes from the kept answer what is shown only once. `owner` is whose key it is, if not an
-    account's. `content` stands for a body that is too large to be read beforehand.
+    account's. `content` stands for a body that is too large to be read beforehand. An answer that
+    `is_personal` holds what belongs to the key of its caller: it is not kept, but made again by `recall`
+    for whoever repeats the request.
 
     `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, even if
     the server dies before the answer is kept. `recall` then answers for it; None means that nothing came of
@@ -142,7 +146,9 @@ async def once_bound(
         # The client went away, or the server failed; what was made goes on.
         await unsettled.settle(store, lambda conn: idempotency.leave(conn, fresh))
         raise
-    if keep_answer:
+    if is_personal:
+        await unsettled.settle(store, lambda conn: idempotency.leave(conn, fresh))
+    elif keep_answer:
         kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
         status, body = answer.status_code, bytes(answer.body)
         body = body if redact is None else redact(body)

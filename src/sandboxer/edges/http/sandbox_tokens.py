@@ -1,7 +1,8 @@
 """Identifies callers of operations that are open to whoever holds a token of the sandbox that the path names.
 
-The token is in a header. An address that was signed with it, such as the link to a file, shows what it signed
-instead: the edge that knows the form of such addresses puts into the scope what tells whether a token did.
+The token is in a header. An address that was signed with it, the link to a file, shows what it signed
+instead: the edge that knows the form of such addresses puts into the scope what tells whether a token did. It
+counts only for operations that say so (`Access.FILE`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ SANDBOX_TOKEN = b"x-access-token"
 TRAFFIC_TOKEN = b"e2b-traffic-access-token"
 # The scope key of a function that tells whether a token signed the request.
 SANDBOX_PROOF = "sandboxer.sandbox_proof"
+# What a token of a sandbox opens.
+OF_SANDBOXES = frozenset({Access.SANDBOX, Access.FILE, Access.TRAFFIC})
 
 
 async def by_sandbox_token(platform: Platform, scope: Scope) -> Caller:
@@ -25,12 +28,13 @@ async def by_sandbox_token(platform: Platform, scope: Scope) -> Caller:
     found = matched(scope)
     assert found is not None
     sandbox_id, tokens = found.names["sandbox_id"], platform.sandbox_tokens
-    if SANDBOX_PROOF in scope:
+    access = found.operation.access
+    if SANDBOX_PROOF in scope and access is Access.FILE:
         sandbox = await platform.sandboxes.repository.find(sandbox_id)
-        account = "" if sandbox is None else sandbox.account
-        return await tokens.signer(sandbox_id, account, scope[SANDBOX_PROOF])
+        account, maker = ("", "") if sandbox is None else (sandbox.account, sandbox.created_by)
+        return await tokens.signer(sandbox_id, account, maker, scope[SANDBOX_PROOF])
     head, place = dict(scope["headers"]), sandbox_id
     token = head.get(SANDBOX_TOKEN, b"")
-    if not token and found.operation.access is Access.TRAFFIC:
+    if not token and access is Access.TRAFFIC:
         token, place = head.get(TRAFFIC_TOKEN, b""), sandbox_id + TRAFFIC
     return await tokens.authenticate(place, token.decode("latin-1"))

@@ -169,14 +169,15 @@ WATCHER_EVENTS = _READS.operation(
 REMOVE_WATCHER = _READS.operation(
     "envdRemoveWatcher", _IN + "RemoveWatcher", "Gather no more", envd.Empty, body=envd.Watcher
 )
-READ_FILE = _READS.operation(
+# A link to a file opens that file and nothing else: no other operation takes one.
+READ_FILE = replace(_READS, access=Access.FILE).operation(
     "envdReadFile",
     "GET /files",
     "Download a file",
     Bytes(media_type="application/octet-stream", words="The content."),
     query=FileQuery,
 )
-WRITE_FILES = _WRITES.operation(
+WRITE_FILES = replace(_WRITES, access=Access.FILE).operation(
     "envdWriteFiles",
     "POST /files",
     "Upload files",

@@ -127,6 +127,8 @@ class Access(StrEnum):
     OWNER = "owner"
     # Whoever holds a token of the sandbox that the path names.
     SANDBOX = "sandbox"
+    # The same, or whoever holds an address of one file that such a token signed.
+    FILE = "file"
     # The same, or a token for the traffic to that sandbox alone.
     TRAFFIC = "traffic"
     # Anybody on this machine; others as the operator allows.
