@@ -297,3 +297,38 @@ async def test_what_the_operator_does_to_a_tenants_sandbox_is_in_the_audit_log(s
     entries = (await served.client.get("/v1/audit")).json()["entries"]
     reported = [(one["action"], one["subject"]) for one in entries if one["action"].startswith("sandbox.")]
     assert reported == [("sandbox.stop", theirs), ("sandbox.destroy", theirs)]
+
+
+async def test_a_suspended_account_runs_nothing_and_loses_nothing(served: Served) -> None:
+    root, other = await funded(served, "root"), await funded(served, "other")
+    child = await cut(served, root, budget_sats=100, slots=2)
+    mine, frozen, theirs, others = [
+        str((await one.post("/v1/sandboxes", {})).json()["id"]) for one in (root, root, child, other)
+    ]
+    assert (await root.post(f"/v1/sandboxes/{frozen}/freeze")).status_code == 200
+    seen = served.platform.sandboxes.repository.peek
+
+    def states(*ids: str) -> list[str]:
+        found = (seen(one) for one in ids)
+        return [f"{one.state.value} {one.reason}" for one in found if one is not None]
+
+    assert (await served.client.post("/v1/accounts/root/suspend", {"reason": "mines"})).status_code == 200
+    await eventually(lambda: states(mine, theirs) == ["stopped account_suspended"] * 2)
+    assert states(frozen)[0].startswith("frozen")
+    assert states(others)[0].startswith("ready")
+    told = (await served.client.get(f"/v1/sandboxes/{mine}")).json()
+    assert (told["state"], told["reason"]) == ("stopped", "account_suspended")
+    assert (await served.client.post("/v1/accounts/root/reinstate", {"reason": "sorry"})).status_code == 200
+    resumed = await root.post(f"/v1/sandboxes/{mine}/resume")
+    assert (resumed.status_code, resumed.json()["state"]) == (200, "ready"), resumed.text
+
+
+async def test_what_was_being_made_when_its_account_was_suspended_does_not_run_either(served: Served) -> None:
+    root = await funded(served, "root")
+    repository = served.platform.sandboxes.repository
+    async with asyncio.TaskGroup() as group:
+        making = group.create_task(root.post("/v1/sandboxes", {}))
+        await eventually(lambda: any(one.account == "root" for one in repository.living()))
+        await served.client.post("/v1/accounts/root/suspend", {"reason": "mines"})
+    if making.result().status_code == 201:
+        await eventually(lambda: all(one.state.value == "stopped" for one in repository.living()))

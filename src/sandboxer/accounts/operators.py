@@ -90,7 +90,9 @@ def _has_come_by_itself(conn: Connection, id: str) -> bool:
 def suspend_account(
     conn: Connection, operator: Caller, account: str, *, reason: str, now: datetime
 ) -> Account:
-    """Suspend an account and all below it. Nothing is destroyed, and meters go on. `reinstate` undoes it."""
+    """Suspend an account and all below it. What runs is stopped (`sandboxes/loops/suspension.py`), nothing is
+    destroyed. `reinstate` lets them act, and resume it, again.
+    """
     return _change(conn, operator, account, Change.SUSPEND, reason, now)
 
 

@@ -9,7 +9,7 @@ The tables of the accounts package. `audit_log` only ever grows; money itself li
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
@@ -284,6 +284,19 @@ def change_status(
     conn.execute(update(accounts).where(accounts.c.id == id).values(**values))
     record(conn, subject=id, kind=_EVENTS[change], actor=actor, reason=reason, at=now)
     return load(conn, id)
+
+
+def find_suspended(conn: Connection, among: Collection[str] | None = None) -> set[str]:
+    """Return the suspended accounts, of all or among some."""
+    query = select(accounts.c.id).where(accounts.c.status == Status.SUSPENDED.value)
+    return set(conn.execute(query if among is None else query.where(accounts.c.id.in_(among))).scalars())
+
+
+def held_by(conn: Connection, ids: Collection[str], suspended: Collection[str]) -> set[str]:
+    """Return those of these accounts that are suspended, or were delegated from one that is."""
+    query = select(delegated_keys.c.account, delegated_keys.c.path).where(delegated_keys.c.account.in_(ids))
+    ancestry = {account: path.split("/") for account, path in conn.execute(query)}
+    return {id for id in ids if not set(suspended).isdisjoint(ancestry.get(id, (id,)))}
 
 
 def entitle(

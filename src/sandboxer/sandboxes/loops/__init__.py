@@ -1,4 +1,5 @@
-"""The loops that run without a caller: timer, watch for deaths, activity recorder, filler of the warm pool.
+"""The loops that run without a caller: timer, watch for deaths, activity recorder, filler of the warm
+pool, stops of suspended accounts.
 
 Each sleeps until something is due or happens. One alone polls: `precedence.py` reads a sum of the kernel's
 twice a second.
@@ -11,6 +12,7 @@ from datetime import timedelta
 
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.loops.suspension import SuspensionLoop
 from sandboxer.sandboxes.loops.timer import Timer, record_activity
 from sandboxer.sandboxes.operations import LONG
 from sandboxer.sandboxes.reconciler import watch_deaths
@@ -24,6 +26,7 @@ def start_loops(dependencies: SandboxDependencies, tasks: TaskOwner) -> None:
     tasks.start(Timer(dependencies).run(), name="timer")
     tasks.start(record_activity(dependencies), name="activity recorder")
     tasks.start(keep_filled(dependencies), name="warm pool")
+    tasks.start(SuspensionLoop(dependencies).run(), name="suspensions")
     for name, backend in dependencies.backends.items():
         tasks.start(watch_deaths(dependencies, backend), name=f"deaths of {name}")
 

@@ -49,7 +49,9 @@ async def thaw(dependencies: SandboxDependencies, sandbox_id: str, caller: Calle
     )
 
 
-async def stop(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
+async def stop(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, reason: str | None = None
+) -> Sandbox:
     """End all processes, keep the disk; what is left of the TTL is kept too."""
 
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
@@ -57,7 +59,7 @@ async def stop(dependencies: SandboxDependencies, sandbox_id: str, caller: Calle
         kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
         return stopped_changes(sandbox, dependencies.clock.now(), kept)
 
-    return await _perform(dependencies, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
+    return await _perform(dependencies, sandbox_id, caller, Signal.STOP, State.STOPPED, act, reason)
 
 
 async def resume(

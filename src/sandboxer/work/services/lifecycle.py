@@ -272,7 +272,7 @@ _STATES = {
     lifecycle.State.FROZEN: SandboxStatus.FROZEN,
     lifecycle.State.REAPED: SandboxStatus.REAPED,
 }
-_ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked"})
+_ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked", "account_suspended"})
 
 
 def sandbox_status(state: lifecycle.State, reason: str, *, is_frozen: bool) -> SandboxStatus:
