@@ -13,7 +13,7 @@ from sandboxer.identity.genesis.gate import LEVEL_NEEDED, GenesisGate, Registry,
 from sandboxer.identity.keys import OWNER_ACCOUNT, Keys, NewKey, generate, is_public_key, is_secret_key
 from sandboxer.identity.seal import Seal, replace_private_file
 from sandboxer.identity.second_proof import SecondProofs
-from sandboxer.identity.sessions.challenges import LIFETIME, Challenges, SealedNonces
+from sandboxer.identity.sessions.challenges import Challenges
 from sandboxer.identity.sessions.sessions import WalletSessions
 from sandboxer.identity.sessions.tokens import load_token_keys
 from sandboxer.identity.sessions.wallets import Wallets
@@ -55,8 +55,7 @@ async def open_wallet_identity(
     """
     tokens = await load_token_keys(store, seal, clock, secret=session_secret, production=production)
     domain = urlsplit(url).netloc
-    challenges = Challenges(store, clock)
-    nonces = SealedNonces(store, clock, key=seal.derive("siwx nonces"), lifetime=LIFETIME)
+    challenges = Challenges(store, clock, key=seal.derive("nonces of strangers"))
     wallets = Wallets(store, clock)
     sessions = WalletSessions(
         store,
@@ -72,7 +71,7 @@ async def open_wallet_identity(
         challenges=challenges,
         wallets=wallets,
         sessions=sessions,
-        siwx=Siwx(sessions, challenges, clock, nonces=nonces, domain=domain, uri=url),
+        siwx=Siwx(sessions, challenges, clock, domain=domain, uri=url),
         second_proofs=SecondProofs(challenges, keys, wallets, clock, domain=domain),
         gate=None
         if registry is None

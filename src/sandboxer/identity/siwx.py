@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions.challenges import Challenges, SealedNonces
+from sandboxer.identity.sessions.challenges import Challenges
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
 from sandboxer.identity.signatures.wallets import Wallet, checksummed, verify_message, wallet_of
 from sandboxer.kernel.clock import Clock
@@ -185,31 +185,22 @@ class Siwx:
     challenges: Challenges
     clock: Clock
     _: KW_ONLY
-    nonces: SealedNonces
     domain: str
     uri: str
     statement: str = "Sign in to sandboxer."
 
-    async def offer(
-        self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True, network: str = ""
-    ) -> dict[str, object]:
-        """Returns the `info` of the sign-in-with-x extension, which a client completes and signs.
-
-        Sent to somebody who did not ask for it (in a 402), it costs no row.
+    def offer(self, resources: tuple[str, ...] = ()) -> dict[str, object]:
+        """Returns the `info` of the sign-in-with-x extension, which a client completes and signs. It costs
+        nothing: every 402 to a stranger has one.
         """
-        if is_asked_for:
-            made = await self.challenges.issue("siwx", bound_to=network)
-            return self._info(made.nonce, made.expires_at, resources)
-        return self._info(*self.nonces.issue(), resources)
-
-    def _info(self, nonce: str, expires_at: datetime, resources: tuple[str, ...]) -> dict[str, object]:
+        made = self.challenges.seal("siwx")
         return {
             "domain": self.domain,
             "uri": self.uri,
             "version": "1",
-            "nonce": nonce,
+            "nonce": made.nonce,
             "issuedAt": _text(self.clock.now()),
-            "expirationTime": _text(expires_at),
+            "expirationTime": _text(made.expires_at),
             "statement": self.statement,
             "resources": list(resources[:_MAX_RESOURCES]),
         }
@@ -229,14 +220,10 @@ class Siwx:
         return await self.sessions.identify(await self._prove(message, signature, target))
 
     async def _prove(self, message: SiwxMessage, signature: str, target: str | None = None) -> Wallet:
-        sealed_until = self.nonces.end_of(message.nonce)
-        if sealed_until is None:
-            # Taken before anything else is looked at: a nonce serves one try.
-            await self.challenges.take("siwx", message.nonce)
+        # Taken before anything else is looked at: a nonce serves one try.
+        await self.challenges.take("siwx", message.nonce)
         wallet = check(message, domain=self.domain, now=self.clock.now(), uri=self.uri, target=target)
         verify_message(wallet, message.text(), signature)
-        if sealed_until is not None:
-            await self.nonces.use(message.nonce, sealed_until)
         return wallet
 
 

@@ -21,7 +21,8 @@ wallets = Table(
     Index(None, "account"),
 )
 
-# What was handed out to be signed and has not come back. A row is taken once, by whoever deletes it.
+# What was handed out to be signed and has not come back. A row is taken once, by whoever deletes it. What
+# strangers were handed out is not here until it is used (purpose `used`).
 challenges = Table(
     "challenges",
     metadata,
@@ -30,7 +31,7 @@ challenges = Table(
     Column("purpose", Text, nullable=False),
     # The account that asked; empty for strangers.
     Column("account", Text, nullable=False),
-    # What else it is bound to: an action and a resource, a message; of strangers, the network that asked.
+    # What else it is bound to: an action and a resource, a message.
     Column("bound_to", Text, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Index(None, "purpose", "account"),

@@ -92,7 +92,7 @@ def test_a_text_in_another_form_is_refused(change: tuple[str, str]) -> None:
 
 
 async def offered(door: Door, signer: Signer = ALICE, **changes: Any) -> SiwxMessage:
-    info: dict[str, Any] = await door.identity.siwx.offer(("https://sandboxer.example/v1/sandboxes",))
+    info: dict[str, Any] = door.identity.siwx.offer(("https://sandboxer.example/v1/sandboxes",))
     message = SiwxMessage(
         domain=info["domain"],
         address=checksummed(signer.evm),
@@ -158,37 +158,16 @@ async def test_a_message_works_once(door: Door) -> None:
         assert caught.value.facts["reason"] == "bad_nonce"
 
 
-async def sealed(door: Door) -> SiwxMessage:
-    """As a 402 offers it."""
-    info: dict[str, Any] = await door.identity.siwx.offer((), is_asked_for=False)
-    fields = {
-        "nonce": info["nonce"],
-        "expiration_time": info["expirationTime"],
-        "issued_at": info["issuedAt"],
-    }
-    return await offered(door, **fields)
-
-
-async def test_a_nonce_that_nobody_stored_signs_in_once(door: Door) -> None:
-    message = await sealed(door)
-    wrong, right = BOB.sign_evm(message.text()), ALICE.sign_evm(message.text())
-    with pytest.raises(Unauthenticated):
-        await door.identity.siwx.sign_in(message.text(), wrong)
-    await door.identity.siwx.sign_in(message.text(), right)
-    with pytest.raises(Unauthenticated) as caught:
-        await door.identity.siwx.sign_in(message.text(), right)
-    assert caught.value.facts["reason"] == "bad_nonce"
-
-
 async def test_telling_strangers_how_to_sign_in_stores_nothing(door: Door) -> None:
     count = select(func.count()).select_from(challenges)
     for _ in range(5):
-        await door.identity.siwx.offer((), is_asked_for=False)
+        door.identity.siwx.offer()
+        await door.identity.sessions.challenge()
     assert await door.store.read(lambda conn: conn.execute(count).scalar()) == 0
 
 
 async def test_a_nonce_that_nobody_stored_ends_and_cannot_be_made_up(door: Door) -> None:
-    message = await sealed(door)
+    message = await offered(door)
     longer = replace(message, nonce=f"{int(message.nonce[:16], 16) + 60:016x}" + message.nonce[16:])
     with pytest.raises(Unauthenticated) as caught:
         await door.identity.siwx.sign_in(longer.text(), ALICE.sign_evm(longer.text()))

@@ -16,7 +16,6 @@ from sandboxer.accounts import use_cases as account_use_cases
 from sandboxer.artifacts.images.published import grants as sharing
 from sandboxer.edges.http import purchases
 from sandboxer.edges.http.routes import sandboxes as sandbox_routes
-from sandboxer.identity import siwx
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.money import heartbeat, ledger
 from sandboxer.money import records as buckets_as_values
@@ -34,6 +33,7 @@ from sandboxer.payments.stacks import way as stacks_way
 from sandboxer.payments.stacks.relay import PaymentState
 from sandboxer.payments.x402 import checkout
 from sandboxer.payments.x402 import evm as evm_opening
+from sandboxer.payments.x402.offers import X402Asking
 from sandboxer.payments.x402.ways import Fate, Sighting
 from sandboxer.sandboxes import charging, repository
 
@@ -194,12 +194,14 @@ def _words_of_relays_are_unknown() -> list[Patch]:
 
 
 def _each_402_keeps_a_challenge() -> list[Patch]:
-    real = siwx.Siwx.offer
+    real = X402Asking._extensions
 
-    async def offer(self: Any, resources: tuple[str, ...] = (), **_: object) -> dict[str, object]:
-        return await real(self, resources, is_asked_for=True)
+    async def extensions(self: Any, wanted: Any) -> dict[str, Any]:
+        if wanted.account is None:
+            await self._siwx.challenges.issue("siwx", account="")
+        return await real(self, wanted)
 
-    return [(siwx.Siwx, "offer", offer)]
+    return [(X402Asking, "_extensions", extensions)]
 
 
 def _payers_are_named_and_believed() -> list[Patch]:

@@ -79,11 +79,12 @@ class WalletSessions:
     capacity_per_network: int = CAPACITY_PER_NETWORK
     _cache: OrderedDict[bytes, _Cached] = field(default_factory=OrderedDict)
 
-    async def challenge(self, *, link_to: str | None = None, network: str = "") -> SessionChallenge:
+    async def challenge(self, *, link_to: str | None = None) -> SessionChallenge:
         """Returns what a wallet must sign to sign in or, with `link_to`, to be linked to that account."""
-        made = await self.challenges.issue(
-            "link" if link_to else "session", account=link_to or "", bound_to=network
-        )
+        if link_to is None:
+            made = self.challenges.seal("session")
+        else:
+            made = await self.challenges.issue("link", account=link_to)
         message = challenge_message(made, self.domain)
         return SessionChallenge(nonce=made.nonce, message=message, expires_at=made.expires_at)
 

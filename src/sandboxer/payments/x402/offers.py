@@ -227,11 +227,11 @@ class X402Asking:
             **_bazaar(wanted.operation),
         }
         if wanted.account is None:
-            extensions |= await self._sign_in(wanted)
+            extensions |= self._sign_in(wanted)
         return extensions
 
-    async def _sign_in(self, wanted: Payable) -> dict[str, Any]:
-        info = await self._siwx.offer((self._url + wanted.path,), is_asked_for=False)
+    def _sign_in(self, wanted: Payable) -> dict[str, Any]:
+        info = self._siwx.offer((self._url + wanted.path,))
         chains = dict.fromkeys(way.network for way in self._ways)
         supported = [{"chainId": chain, "type": "eip191"} for chain in chains if chain.startswith("eip155:")]
         return {SIGN_IN_WITH_X: {"info": info, "supportedChains": supported}}

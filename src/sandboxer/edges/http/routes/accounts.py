@@ -160,7 +160,7 @@ async def segments(asked: AskedQuery[account_operations.ListUsageSegmentsQuery])
 
 
 async def challenge_wallet(asked: Asked) -> auth.SessionChallenge:
-    made = await asked.platform.wallets.sessions.challenge(network=_network(asked.request))
+    made = await asked.platform.wallets.sessions.challenge()
     return from_record(auth.SessionChallenge, made)
 
 
@@ -186,8 +186,7 @@ async def end_sessions(asked: AskedQuery[operations.EndSessionsQuery]) -> auth.S
 
 
 async def siwx_offer(asked: Asked) -> auth.SiwxOffer:
-    offer = await asked.platform.wallets.siwx.offer(network=_network(asked.request))
-    return auth.SiwxOffer.model_validate(offer)
+    return auth.SiwxOffer.model_validate(asked.platform.wallets.siwx.offer())
 
 
 async def sign_in(asked: AskedBody[auth.SignIn]) -> auth.Session:
