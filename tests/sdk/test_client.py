@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import io
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sandboxer.sdk.commands import Chunk
-from sandboxer.sdk.errors import AuthenticationFailed, Conflict, InvalidRequest, NotFound, Unreachable
+from sandboxer.sdk.errors import (
+    AuthenticationFailed,
+    BrokenAnswer,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Unreachable,
+)
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire.processes import ExecExit
@@ -164,3 +174,21 @@ def test_keys_are_made_used_and_revoked(client: Sandboxer, up: Up) -> None:
         client.keys.revoke(key.public_key)
         with pytest.raises(AuthenticationFailed):
             list(other.list())
+
+
+def test_an_answer_without_an_end_is_not_held(up: Up) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        client, _ = listening.accept()
+        with client, suppress(OSError):
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 418 No\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                client.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+    threading.Thread(target=answer, daemon=True).start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    lost = Sandboxer(owner_file=up.owner_file, url=url)
+    with listening, lost, pytest.raises(BrokenAnswer, match="longer than"):
+        lost.get(ABSENT)

@@ -15,9 +15,16 @@ from sandboxer import sdk
 from sandboxer.sdk import models
 from sandboxer.sdk.bodies import CHUNK, body_of
 from sandboxer.sdk.call import NOTHING, Call, target_of
-from sandboxer.sdk.commands import EventParser, ServerEvent
+from sandboxer.sdk.commands import MOST_EVENT, EventParser, ServerEvent
 from sandboxer.sdk.credentials import EMPTY_SHA256, Credentials, find_credentials, new_nonce, signed_headers
-from sandboxer.sdk.errors import AuthenticationFailed, Conflict, MissingCredentials, Unavailable, api_error
+from sandboxer.sdk.errors import (
+    AuthenticationFailed,
+    BrokenAnswer,
+    Conflict,
+    MissingCredentials,
+    Unavailable,
+    api_error,
+)
 from sandboxer.sdk.exchange import Signer, Tries, after_failure, after_refusal
 
 KEY = Credentials("sbx-pk-1", "sbx-sk-1", "http://127.0.0.1:1")
@@ -177,10 +184,22 @@ def test_missing_and_broken_owner_files_say_what_to_do(tmp_path: Path) -> None:
         find_credentials(owner_file=tmp_path / "bad", environ={})
 
 
-def test_server_sent_events_are_put_together_from_lines() -> None:
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_server_sent_events_are_put_together_from_pieces(size: int) -> None:
     parser = EventParser()
-    lines = [": ping", "id: 7", "event: stdout", "data: a", "data: b", ""]
-    assert [event for line in lines if (event := parser.feed(line))] == [ServerEvent("stdout", "a\nb", "7")]
+    text = ": ping\n\nid: 7\nevent: stdout\ndata: a\u2028ü\x85\r\ndata: b\n\n".encode()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    events = [event for piece in pieces for event in parser.feed(piece)]
+    assert events == [ServerEvent("stdout", "a\u2028ü\x85\nb", "7")]
+
+
+def test_an_event_without_an_end_is_given_up() -> None:
+    for piece in (b"x" * 2**20, b"data: " + b"x" * 2**20 + b"\n"):
+        parser = EventParser()
+        for _ in range(MOST_EVENT // len(piece)):
+            assert not [*parser.feed(piece)]
+        with pytest.raises(BrokenAnswer, match="longer"):
+            _ = [*parser.feed(piece), *parser.feed(piece)]
 
 
 def test_everything_that_the_client_exports_is_there() -> None:

@@ -1,6 +1,6 @@
 """Commands: what to run, and what comes of it, piece by piece.
 
-`EventParser` makes server-sent events out of text lines: a small machine that both clients feed. Of terminals
+`EventParser` makes server-sent events out of bytes: a small machine that both clients feed. Of terminals
 it has the words of the WebSocket, and how it is opened.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict
 
@@ -25,6 +25,8 @@ MARGIN_S = 30.0
 # Text for a shell, or the words of one program.
 What = str | Sequence[str]
 MAX_FRAME = 16 * 1024 * 1024
+# A whole event: the results of a cell are the largest.
+MOST_EVENT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +137,30 @@ def bytes_of(text: str) -> bytes:
 
 
 class EventParser:
-    """Feed it lines; it returns an event whenever one is complete."""
+    """Feed it bytes; it yields the events that are complete. Raises BrokenAnswer for one that never is."""
 
     def __init__(self) -> None:
         self._name = ""
         self._data: list[str] = []
         self._id: str | None = None
+        self._held = bytearray()
+        # What the lines of an event that is not complete take.
+        self._size = 0
 
-    def feed(self, line: str) -> ServerEvent | None:
+    def feed(self, piece: bytes) -> Iterator[ServerEvent]:
+        self._held += piece
+        if b"\n" in piece:
+            # Only here: what a program prints may have the other ends of lines that Unicode knows.
+            *lines, rest = bytes(self._held).split(b"\n")
+            self._held = bytearray(rest)
+            for line in lines:
+                self._size += len(line)
+                if event := self._line(line.removesuffix(b"\r").decode("utf-8", "replace")):
+                    yield event
+        if len(self._held) + self._size > MOST_EVENT:
+            raise BrokenAnswer(f"An event is longer than {MOST_EVENT >> 20} MiB.")
+
+    def _line(self, line: str) -> ServerEvent | None:
         if not line:
             return self._complete()
         if line.startswith(":"):
@@ -158,6 +176,7 @@ class EventParser:
         return None
 
     def _complete(self) -> ServerEvent | None:
+        self._size = 0
         if not self._data and not self._name:
             return None
         event = ServerEvent(self._name or "message", "\n".join(self._data), self._id)

@@ -19,10 +19,14 @@ from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.commands import EventParser, ServerEvent
 from sandboxer.sdk.confirmation import Confirmer
 from sandboxer.sdk.credentials import Credentials, socket_of, trust_for
-from sandboxer.sdk.errors import Unreachable
+from sandboxer.sdk.errors import BrokenAnswer, Unreachable
 from sandboxer.sdk.exchange import Payer, Signer, Tries
 
 T = TypeVar("T")
+# An answer that is held whole: 64 MiB of a command's output can take six times as much as JSON. Files of any
+# size are downloaded, not held.
+MOST_HELD = 1 << 30
+MOST_PROBLEM = 1 << 20
 
 
 class Page(Protocol):
@@ -62,7 +66,7 @@ class AsyncLine:
     async def send(self, call: Call[T]) -> T:
         """Sends, waits for the whole answer, reads it. Raises a typed error."""
         async with self.open(call) as response:
-            content = await _content(response)
+            content = await _content(response, MOST_HELD)
         answer = Answer(response.status_code, response.headers, content)
         self.signer.learn_key(answer)
         return call.read(answer)
@@ -86,7 +90,7 @@ class AsyncLine:
                 response = await self._http.send(self._request(tries.call), stream=True)
                 if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
-                content = await _content(response)
+                content = await _content(response, MOST_PROBLEM)
                 pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
                 pause_s = tries.after_lost()
@@ -136,9 +140,15 @@ class AsyncNounInside(AsyncNoun):
         self._id = sandbox_id
 
 
-async def _content(response: httpx.Response) -> bytes:
+async def _content(response: httpx.Response, most: int) -> bytes:
+    """Returns a whole answer. Raises BrokenAnswer for one that does not end, however well it is packed."""
+    content = bytearray()
     try:
-        return await response.aread()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > most:
+                raise BrokenAnswer(f"The answer is longer than {most >> 20} MiB.")
+        return bytes(content)
     finally:
         await response.aclose()
 
@@ -152,8 +162,8 @@ def _unreachable(url: str, error: Exception) -> Unreachable:
 async def server_events(line: AsyncLine, call: Call[T]) -> AsyncIterator[ServerEvent]:
     parser = EventParser()
     async with line.open(call) as response:
-        async for text in response.aiter_lines():
-            if event := parser.feed(text):
+        async for piece in response.aiter_bytes():
+            for event in parser.feed(piece):
                 yield event
 
 

@@ -19,11 +19,15 @@ from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.commands import EventParser, ServerEvent
 from sandboxer.sdk.confirmation import Confirmer
 from sandboxer.sdk.credentials import Credentials, socket_of, trust_for
-from sandboxer.sdk.errors import Unreachable
+from sandboxer.sdk.errors import BrokenAnswer, Unreachable
 from sandboxer.sdk.exchange import Payer, Signer, Tries
 from sandboxer.sdk.sync.native import feed, pause
 
 T = TypeVar("T")
+# An answer that is held whole: 64 MiB of a command's output can take six times as much as JSON. Files of any
+# size are downloaded, not held.
+MOST_HELD = 1 << 30
+MOST_PROBLEM = 1 << 20
 
 
 class Page(Protocol):
@@ -61,7 +65,7 @@ class Line:
     def send(self, call: Call[T]) -> T:
         """Sends, waits for the whole answer, reads it. Raises a typed error."""
         with self.open(call) as response:
-            content = _content(response)
+            content = _content(response, MOST_HELD)
         answer = Answer(response.status_code, response.headers, content)
         self.signer.learn_key(answer)
         return call.read(answer)
@@ -85,7 +89,7 @@ class Line:
                 response = self._http.send(self._request(tries.call), stream=True)
                 if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
-                content = _content(response)
+                content = _content(response, MOST_PROBLEM)
                 pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
                 pause_s = tries.after_lost()
@@ -135,9 +139,15 @@ class NounInside(Noun):
         self._id = sandbox_id
 
 
-def _content(response: httpx.Response) -> bytes:
+def _content(response: httpx.Response, most: int) -> bytes:
+    """Returns a whole answer. Raises BrokenAnswer for one that does not end, however well it is packed."""
+    content = bytearray()
     try:
-        return response.read()
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > most:
+                raise BrokenAnswer(f"The answer is longer than {most >> 20} MiB.")
+        return bytes(content)
     finally:
         response.close()
 
@@ -151,9 +161,8 @@ def _unreachable(url: str, error: Exception) -> Unreachable:
 def server_events(line: Line, call: Call[T]) -> Iterator[ServerEvent]:
     parser = EventParser()
     with line.open(call) as response:
-        for text in response.iter_lines():
-            if event := parser.feed(text):
-                yield event
+        for piece in response.iter_bytes():
+            yield from parser.feed(piece)
 
 
 def told(line: Line, call: Call[object], read: Callable[[ServerEvent], T | None]) -> Iterator[T]:
