@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.backends.contract import Presence
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, growth, open_backend
 from sandboxer.backends.namespaces import pool as pools
 from sandboxer.backends.namespaces.growth import SLACK_FOR_S, Growth, Room
-from sandboxer.backends.namespaces.metadata import greediest
+from sandboxer.backends.namespaces.metadata import MetadataGuard, greediest
 from sandboxer.backends.namespaces.pool import FIRST_MB, MB, open_pool
 from sandboxer.backends.namespaces.settings import Overcommit
-from sandboxer.kernel.errors import BackendLost, NoCapacity
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, NoCapacity
 from sandboxer.kernel.tasks import in_thread
 from sandboxer.kernel.values import new_id
 from tests.support.walls import Sandbox, order_for
@@ -418,3 +420,42 @@ async def test_a_promise_beyond_all_overcommit_is_refused(settings: NamespacesSe
         await make(backend, 1200)
         with pytest.raises(NoCapacity, match="promised in all"):
             await make(backend, 1200)
+
+
+@ON_THE_LOOP
+async def test_who_is_ended_for_the_last_of_the_pool_is_told_so(settings: NamespacesSettings) -> None:
+    async with grown(settings, 800) as backend:
+        evil, neighbour = await make(backend, 100), await make(backend, 100)
+        guard = MetadataGuard(backend.dependencies)
+        await asyncio.to_thread(guard.look, is_tight=True, is_out=False)
+        assert (await evil.sh("head -c 20000000 /dev/urandom > /root/a && sync")).exit.code == 0
+        await asyncio.to_thread(guard.look, is_tight=True, is_out=True)
+        deadline = time.monotonic() + 30
+        while (seen := await backend.recover(evil.handle)).presence is Presence.RUNNING:
+            assert time.monotonic() < deadline
+        assert seen.reason == "pool_metadata"
+        assert (await backend.recover(neighbour.handle)).presence is Presence.RUNNING
+
+
+@ON_THE_LOOP
+async def test_a_small_disk_does_not_hold_a_large_image_that_somebody_brought(
+    settings: NamespacesSettings,
+) -> None:
+    """It was kept for the price of the small disk, once the image was dropped."""
+
+    def fill(root: int) -> None:
+        for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp"):
+            os.mkdir(name, dir_fd=root)
+        file = os.open("large", os.O_WRONLY | os.O_CREAT, dir_fd=root)
+        for _ in range(24):
+            os.write(file, os.urandom(MB))
+        os.close(file)
+
+    async with grown(settings, 800) as backend:
+        image = new_id("img")
+        await backend.fill_kept(image, fill, limit_mb=64)
+        with pytest.raises(InvalidRequest, match="holds"):
+            await backend.provision(replace(order_for(disk_mb=16), origin=image))
+        order = replace(order_for(disk_mb=32), origin=image)
+        await backend.provision(order)
+        await backend.drop(image)

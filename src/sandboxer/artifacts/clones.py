@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.images.published.use_cases import ImageUseCases
+from sandboxer.artifacts.records import MB
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.use_cases import KeptUseCases
@@ -126,13 +127,17 @@ class Copying:
             return await creation.create(self.use_cases.sandboxes, wanted, caller, also=also)
 
     def resources(self, original: Snapshot | PublishedImage, request: CreateRequest) -> WantedResources:
-        """Returns the resources of the original sandbox, as far as the profile allows them now."""
+        """Returns the resources of the original sandbox, as far as the profile allows them now. An image may
+        hold more than the usual disk of its profile: then the disk has room for it.
+        """
         profile = self.use_cases.sandboxes.profiles.get(request.profile or original.profile)
-        too_much = set(excess(original.resources, profile.resources_max))
+        least = -(-original.size_bytes // MB)
+        resources = replace(original.resources, disk_mb=max(original.resources.disk_mb, least))
+        too_much = set(excess(resources, profile.resources_max))
         asked = request.resources
         return WantedResources(
             **{
-                f.name: getattr(original.resources, f.name)
+                f.name: getattr(resources, f.name)
                 if getattr(asked, f.name) is None and f.name not in too_much
                 else getattr(asked, f.name)
                 for f in fields(WantedResources)

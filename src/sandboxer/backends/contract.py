@@ -101,7 +101,7 @@ class Presence(StrEnum):
 @value_class
 class Observation:
     presence: Presence
-    # Why it is not running, when it should be: "host_rebooted", "exited", "oom_killed", "never_made", …
+    # Why it is not running, when it should be: "host_rebooted", "exited", "oom_killed", "pool_metadata", …
     reason: str | None = None
     # The last moment it was known alive, when the backend knows better than "now".
     last_seen_alive: datetime | None = None

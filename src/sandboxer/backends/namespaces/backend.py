@@ -338,18 +338,22 @@ class NamespacesBackend:
         pidfd = pidfd_of(box.pid, box.started) if box.stage is Stage.RUNNING else None
         if pidfd is None:
             killed = dependencies.cgroups.counters(box.sandbox_id).oom_kills > 0
-            await self._stop(box.sandbox_id)
-            return Observation(presence=Presence.STOPPED, reason="oom_killed" if killed else "exited")
+            return await self._stopped(box, "oom_killed" if killed else "exited")
         if not await answers(SupervisorGuest(dependencies.boxes.dial_path(box.sandbox_id)), ANSWER_TIMEOUT_S):
             os.close(pidfd)
-            await self._stop(box.sandbox_id)
-            return Observation(presence=Presence.STOPPED, reason="not_answering")
+            return await self._stopped(box, "not_answering")
         if dependencies.deaths.watches(box.sandbox_id):
             os.close(pidfd)
         else:
             dependencies.deaths.watch(box.sandbox_id, pidfd)
         frozen = dependencies.cgroups.is_frozen(box.sandbox_id)
         return Observation(presence=Presence.FROZEN if frozen else Presence.RUNNING)
+
+    async def _stopped(self, box: Box, seen: str) -> Observation:
+        """Stops what is left of one that does not run. It says what we ended it for, or what is seen."""
+        reason = self.dependencies.ended_for.pop(box.sandbox_id, seen)
+        await self._stop(box.sandbox_id)
+        return Observation(presence=Presence.STOPPED, reason=reason)
 
 
 @asynccontextmanager

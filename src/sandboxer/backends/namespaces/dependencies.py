@@ -162,6 +162,8 @@ class BackendDependencies:
     promised_disk: asyncio.Event = field(default_factory=asyncio.Event)
     # Volumes whose disk is being exchanged: nobody may have one attached meanwhile.
     exchanged: set[str] = field(default_factory=set)
+    # Why the backend itself ended a sandbox, until somebody looks at it.
+    ended_for: dict[str, str] = field(default_factory=dict)
     # How often a volume is being taken right now: what is written of its owners must be of the disk taken.
     being_copied: Counter[str] = field(default_factory=Counter)
 

@@ -14,6 +14,8 @@ import logging
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
 
 log = logging.getLogger(__name__)
+# What the sandbox's record and event then say.
+REASON = "pool_metadata"
 # Growth that is worth ending somebody for.
 GREW_BYTES = 1024 * 1024
 
@@ -41,6 +43,7 @@ class MetadataGuard:
             self._before = now
         for sandbox_id in greediest(self._before, now) if is_out else ():
             log.error("%s takes the last of the storage pool that metadata needs: it is ended", sandbox_id)
+            self._dependencies.ended_for[sandbox_id] = REASON
             self._dependencies.cgroups.kill(sandbox_id)
             del self._before[sandbox_id]
 

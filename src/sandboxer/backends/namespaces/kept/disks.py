@@ -60,11 +60,11 @@ class Keeping:
         return await in_thread(self._dependencies.threads, self._check_now, disk_id, suspected)
 
     async def check_room(self, heritage: Heritage, disk_mb: int, *, field: str = "disk_mb") -> None:
-        """Refuses a copy onto a disk that is smaller than what was written: a copy's limit counts only what
-        it writes itself, and by copies of copies a small disk would come to hold any amount.
+        """Refuses a copy onto a disk that is smaller than what it holds: a copy's limit counts only what it
+        writes itself. By copies of copies a small disk would come to hold any amount, and over an imported
+        image that is dropped afterwards it would keep all of it for the price of the small disk.
         """
-        written = (owner for owner in heritage.owners if not is_kept_id(owner.sandbox_id))
-        held = self._dependencies.counting.at_most(tuple(written))
+        held = self._dependencies.counting.at_most(heritage.owners)
         if held > disk_mb * MB:
             held = min(held, (await self.sizes(heritage.id)).referenced_bytes)
         if held > disk_mb * MB:
