@@ -51,6 +51,13 @@ class Answers(http.server.BaseHTTPRequestHandler):
             for _ in range(64):
                 self.wfile.write(b"x" * (1 << 20))
             return None
+        if path == "/sized":
+            size = int(self.path.partition("?")[2])
+            self.send_response(200)
+            self.send_header("content-length", str(size))
+            self.end_headers()
+            self.wfile.write(b"x" * size)
+            return None
         if path == "/slow":
             time.sleep(3)
         return self.say({"body": "", "sha256": ""})

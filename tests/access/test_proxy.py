@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -64,6 +65,61 @@ async def test_bodies_pass_whole_in_every_framing(proxied: Proxied) -> None:
     two = b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode()
     pipelined = await proxied.raw(two + two.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert pipelined.count(b"HTTP/1.1 200 OK") == 2
+
+
+# Whatever the kernel takes for a client who does not read: some of these answers end where the proxy has too much.
+SIZES = range(1_000_000, 7_000_000, 200_000)
+
+
+async def test_a_port_answers_after_a_client_who_read_slowly(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    host = proxied.host(path)
+    for size in SIZES:
+        with slow_reader(proxied) as client:
+            words = b"GET /sized?%d HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n"
+            client.sendall(words % (size, host.encode()))
+            assert await length_of_answer(client) > size
+        assert (await proxied.ask(host, "/chunks")).text == "one two three", size
+
+
+async def test_who_asks_ahead_and_does_not_read_fills_no_memory(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    host = proxied.host(path).encode()
+    for size in SIZES:
+        with slow_reader(proxied) as client:
+            asked = b"GET /sized?%d HTTP/1.1\r\nHost: %b\r\n\r\nGET /big HTTP/1.1\r\nHost: %b\r\n\r\n"
+            client.sendall(asked % (size, host, host))
+            assert await held_back(proxied) < 1 << 20, size
+
+
+def slow_reader(proxied: Proxied) -> socket.socket:
+    """A connection for which the kernel keeps little that nobody has read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", proxied.port))
+    client.setblocking(False)
+    return client
+
+
+async def length_of_answer(client: socket.socket) -> int:
+    length = 0
+    async with asyncio.timeout(60):
+        while piece := await asyncio.get_running_loop().sock_recv(client, 1 << 16):
+            length += len(piece)
+    return length
+
+
+async def held_back(proxied: Proxied) -> int:
+    """Bytes that the proxy holds for clients who do not read, once it gets no more of them."""
+    before, held = 0, 0
+    async with asyncio.timeout(60):
+        while not held or held != before:
+            before = held
+            await asyncio.sleep(0.05)
+            held = sum(client.transport.get_write_buffer_size() for client in proxied.proxy.connections)
+    return held
 
 
 async def test_events_arrive_as_they_happen_and_websockets_pass(proxied: Proxied) -> None:

@@ -70,7 +70,8 @@ async def test_a_shell_has_a_terminal_that_follows_the_clients(gated: Gated) -> 
         os.write(ours, b"sleep 0.5; stty size\n")
         await until(ours, b"44 55")
         # An interrupt is the terminal's business; the shell goes on, and its exit code is the client's.
-        os.write(ours, b"echo be''gun; sleep 1000\n")
+        # Said by the job itself: before it is in the foreground, an interrupt would be for the shell alone.
+        os.write(ours, b"sh -c 'echo be\"\"gun; exec sleep 1000'\n")
         await until(ours, b"begun")
         os.write(ours, b"\x03")
         # The shell throws away what was typed before its next prompt.

@@ -61,6 +61,9 @@ class ClientConnection(asyncio.Protocol):
         # Whether its request is being admitted, or connected to the sandbox.
         self._is_opening = False
         self._is_leaving = False
+        # Whether it has not read what it was answered: its next request waits, because the transport tells of
+        # a full buffer only once.
+        self._is_full = False
         self._unwanted_left = UNWANTED
         self.deadline = math.inf
 
@@ -107,22 +110,30 @@ class ClientConnection(asyncio.Protocol):
         self._drop()
 
     def pause_writing(self) -> None:
+        self._is_full = True
         self.deadline = self._loop.time() + self._proxy.front.patience.reader_s
         if self._exchange is not None and not self._is_opening:
             self._exchange.client_full()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         self.deadline = math.inf
         if self._exchange is None:
             self.deadline = self._loop.time() + self._proxy.front.patience.idle_s
+            self.transport.resume_reading()
+            self._loop.call_soon(self._go_on)
         elif not self._is_opening:
             self._exchange.client_drained()
 
     # ---- a request ----
 
     def _next(self) -> None:
-        """Begins a request if a whole head has arrived."""
+        """Begins a request if a whole head has arrived, and the client reads what it is answered."""
         buffer = self._buffer
+        if self._is_full:
+            if len(buffer) > READ_AHEAD:
+                self.transport.pause_reading()
+            return
         while buffer[:2] == b"\r\n":
             buffer = self._buffer = buffer[2:]
         end = buffer.find(b"\r\n\r\n")
@@ -234,7 +245,8 @@ class ClientConnection(asyncio.Protocol):
         if not keeps_alive:
             self._close()
             return
-        self.deadline = self._loop.time() + self._proxy.front.patience.idle_s
+        if not self._is_full:
+            self.deadline = self._loop.time() + self._proxy.front.patience.idle_s
         self._slot.waits()
         self.transport.resume_reading()
         if self._buffer:

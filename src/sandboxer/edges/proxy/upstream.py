@@ -118,6 +118,8 @@ class Pool:
         sandbox_id = upstream.key[0]
         if upstream.transport.is_closing():
             return
+        # It was halted if the last piece of its answer was more than the client took.
+        upstream.transport.resume_reading()
         upstream.idle_since = self._loop.time()
         self._idle.setdefault(upstream.key, []).append(upstream)
         if sandbox_id in self._waiting:
