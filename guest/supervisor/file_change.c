@@ -12,9 +12,12 @@
 void file_mkdir(struct line *l, const struct request *r)
 {
     char *path = work_path(l, r->path);
+    const struct user *owner = work_owner(l, r);
     struct stat st;
-    int err = r->flags & FLAG_PARENTS ? make_parents(path) : 0;
+    int err = r->flags & FLAG_PARENTS ? make_parents(path, owner) : 0;
     if (!err && mkdir(path, r->has_mode ? r->mode & 07777 : 0755))
+        err = errno;
+    else if (!err && owner && lchown(path, owner->uid, owner->gid))
         err = errno;
     if (err == EEXIST && r->flags & FLAG_PARENTS && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         err = 0;

@@ -108,11 +108,13 @@ static void fill(struct line *l, struct draft *d)
     }
 }
 
-/* Owner and mode of what is replaced; the given mode wins. */
-static int dress(int fd, const struct stat *old, const struct request *r)
+/* Owner and mode of what is replaced; those that are given win. */
+static int dress(int fd, const struct stat *old, const struct user *owner, const struct request *r)
 {
     mode_t mode = r->has_mode ? r->mode & 07777 : old ? old->st_mode & 07777 : 0644;
-    if (old && fchown(fd, old->st_uid, old->st_gid))
+    uid_t uid = owner ? owner->uid : old ? old->st_uid : 0;
+    gid_t gid = owner ? owner->gid : old ? old->st_gid : 0;
+    if ((owner || old) && fchown(fd, uid, gid))
         return errno;
     return fchmod(fd, mode) ? errno : 0;
 }
@@ -120,18 +122,19 @@ static int dress(int fd, const struct stat *old, const struct request *r)
 void file_write(struct line *l, const struct request *r)
 {
     char *asked = work_path(l, r->path), *path = resolve(l, asked);
+    const struct user *owner = work_owner(l, r);
     struct stat old, st;
     bool exists = lstat(path, &old) == 0;
     if (exists && S_ISDIR(old.st_mode))
         work_fail(l, EISDIR, S_PATH);
     if (exists && !S_ISREG(old.st_mode))
         work_fail(l, EINVAL, S_NOT_REGULAR);
-    int err = !exists && r->flags & FLAG_PARENTS ? make_parents(path) : 0;
+    int err = !exists && r->flags & FLAG_PARENTS ? make_parents(path, owner) : 0;
     if (err)
         work_fail(l, err, S_PATH);
     struct draft d = open_draft(l, path);
     fill(l, &d);
-    err = dress(d.fd, exists ? &old : NULL, r);
+    err = dress(d.fd, exists ? &old : NULL, owner, r);
     if (!err)
         give_name(l, &d, path);
     if (!err && (rename(d.name, path) || fstat(d.fd, &st)))

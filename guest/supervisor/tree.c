@@ -12,14 +12,16 @@
 
 enum { MAX_DEPTH = 100, COPY_CHUNK = 1 << 20 };
 
-int make_parents(const char *path)
+int make_parents(const char *path, const struct user *owner)
 {
     char *copy = strdup(path);
     int err = copy ? 0 : ENOMEM;
     for (char *at = copy ? strchr(copy + 1, '/') : NULL; at && !err; at = strchr(at + 1, '/')) {
         struct stat st;
         *at = 0;
-        if (mkdir(copy, 0755) && errno != EEXIST)
+        if (mkdir(copy, 0755) == 0)
+            err = owner && lchown(copy, owner->uid, owner->gid) ? errno : 0;
+        else if (errno != EEXIST)
             err = stat(copy, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : errno;  /* EROFS, EACCES: it may be there */
         *at = '/';
     }

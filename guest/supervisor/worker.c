@@ -180,6 +180,16 @@ bool work_header(struct line *l, uint8_t *type, uint32_t *len)
     return *len <= MAX_PAYLOAD;
 }
 
+const struct user *work_owner(struct line *l, const struct request *r)
+{
+    static struct user owner;
+    char *who = text_dup(r->user);
+    int err = !who ? ENOMEM : *who ? user_find(who, &owner) : 0;
+    if (err)
+        work_fail(l, err, S_USER);
+    return *who ? &owner : NULL;
+}
+
 char *work_path(struct line *l, struct text t)
 {
     char *path = text_dup(t);

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "users.h"
 #include "wire.h"
 
 enum { CHUNK = MAX_PAYLOAD };
@@ -41,8 +42,11 @@ _Noreturn void file_watch(struct line *l, const struct request *r);
 _Noreturn void port_connect(struct line *l, const struct request *r);
 _Noreturn void port_accept(struct line *l);
 
+/* Whose what it makes shall be; NULL: root's, or of who had it. Fails for somebody the sandbox does not know. */
+const struct user *work_owner(struct line *l, const struct request *r);
+
 /* tree.c; each 0 or errno */
-int make_parents(const char *path);
+int make_parents(const char *path, const struct user *owner);
 int remove_tree(const char *path);
 int copy_tree(const char *from, const char *to);
 /* Our temporary names begin so; watches keep silent about them. */

@@ -240,11 +240,23 @@ class Files(Protocol):
         """Reads a regular file. A FIFO or device raises NotARegularFile at once."""
 
     async def write(
-        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        owner: str | None = None,
     ) -> FileInfo:
-        """Replaces `path` when `chunks` ends. If that raises, or this is cancelled, the old file stays."""
+        """Replaces `path` when `chunks` ends. If that raises, or this is cancelled, the old file stays.
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None: ...
+        The file, and folders made for it, belong to the user `owner` of the sandbox; without one a replaced
+        file keeps whose it was, and a new one is root's. Raises InvalidRequest for somebody unknown inside.
+        """
+
+    async def mkdir(
+        self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None
+    ) -> None: ...
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> None: ...
 

@@ -101,7 +101,13 @@ class LimitedFiles:
         return _pieces(self._inner.read(path, offset=offset, length=length), self._limits.piece_s, "read")
 
     async def write(
-        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        owner: str | None = None,
     ) -> FileInfo:
         """The time that whoever gives the chunks takes is not the guest's."""
         loop = asyncio.get_running_loop()
@@ -115,7 +121,7 @@ class LimitedFiles:
                     limit.reschedule(None)
                 limit.reschedule(loop.time() + self._limits.tree_s)
 
-            return await self._inner.write(path, given(), mode=mode, parents=parents)
+            return await self._inner.write(path, given(), mode=mode, parents=parents, owner=owner)
 
     def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
         return self._inner.watch(path, recursive=recursive)

@@ -75,10 +75,13 @@ class SandboxFiles:
         *,
         mode: int | None = None,
         parents: bool = True,
+        owner: str | None = None,
     ) -> FileInfo:
-        """Replaces the file when `chunks` ends without an error; otherwise the old file stays."""
+        """Replaces the file when `chunks` ends without an error; otherwise the old file stays. It belongs to
+        the user `owner` of the sandbox, if one is named.
+        """
         async with self._files(sandbox_id, caller, path) as files:
-            return await files.write(path, chunks, mode=mode, parents=parents)
+            return await files.write(path, chunks, mode=mode, parents=parents, owner=owner)
 
     async def list(
         self, sandbox_id: str, caller: Caller, path: str, *, depth: int, cursor: str | None, limit: int
@@ -95,9 +98,18 @@ class SandboxFiles:
             next_cursor=None if page.next_after is None else _make_cursor(page.next_after),
         )
 
-    async def mkdir(self, sandbox_id: str, caller: Caller, path: str, *, mode: int, parents: bool) -> None:
+    async def mkdir(
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        path: str,
+        *,
+        mode: int,
+        parents: bool,
+        owner: str | None = None,
+    ) -> None:
         async with self._files(sandbox_id, caller, path) as files:
-            await files.mkdir(path, mode=mode, parents=parents)
+            await files.mkdir(path, mode=mode, parents=parents, owner=owner)
 
     async def move(
         self, sandbox_id: str, caller: Caller, source: str, target: str, *, overwrite: bool

@@ -11,6 +11,7 @@ from sandboxer.backends.guest import FileChange, FileInfo, FileKind, Files
 from sandboxer.kernel.errors import (
     DirectoryNotEmpty,
     DiskFull,
+    InvalidRequest,
     IsADirectory,
     NotARegularFile,
     PathExists,
@@ -44,6 +45,21 @@ async def what_was_written_is_read_back(bench: Bench) -> None:
         expect(await whole(files, "/root/data") == block + block + b"end", "other bytes came back")
         await files.write("/root/empty", chunks())
         expect(await whole(files, "/root/empty") == b"", "an empty file is not empty")
+
+
+@suite.check("files belong to whom they are written for")
+async def what_is_written_for_a_user_is_theirs_with_its_folders(bench: Bench) -> None:
+    async with bench.files() as (_, files):
+        info = await files.write("/tmp/for/nobody/data", chunks(b"1"), owner="nobody")
+        expect(info.uid == 65534, f"the file belongs to {info.uid}")
+        await files.mkdir("/tmp/for/nobody/folder", owner="nobody")
+        for path in ("/tmp/for", "/tmp/for/nobody", "/tmp/for/nobody/folder"):
+            expect((await files.stat(path)).uid == 65534, f"{path} does not")
+        info = await files.write("/tmp/for/nobody/data", chunks(b"2"), owner="root")
+        expect(info.uid == 0, f"after a write for root it belongs to {info.uid}")
+        for_nobody_known = files.write("/tmp/for/nobody/data", chunks(b"3"), owner="no-such-user")
+        await refused(for_nobody_known, InvalidRequest)
+        expect(await whole(files, "/tmp/for/nobody/data") == b"2", "a refused write has changed it")
 
 
 @suite.check("large folders are listed in pages")

@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from sandboxer.backends.contract import Order, Presence
 from sandboxer.backends.guest import Command, Connection, FileKind, ProcessInfo, Stream
-from sandboxer.backends.scripted.disk import Disk, ScriptedFiles
+from sandboxer.backends.scripted.disk import USERS, Disk, ScriptedFiles
 from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin, feed_job
-from sandboxer.backends.scripted.programs import PROGRAMS, USERS
+from sandboxer.backends.scripted.programs import PROGRAMS
 from sandboxer.backends.scripted.shell import Program, Shell, ring_writer
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (

@@ -42,6 +42,8 @@ from sandboxer.kernel.values import brief_value_class
 MAX_LINKS = 40
 _FOLDERS = ("/tmp", "/root", "/etc", "/bin", "/workspace")
 CHUNK = 64 * 1024
+# Names and numbers of everybody who is known inside.
+USERS = {"root": 0, "user": 1000, "nobody": 65534, "0": 0, "1000": 1000, "65534": 65534}
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class Node:
     data: bytes = b""
     target: str = ""
     children: dict[str, Node] = field(default_factory=dict)
+    uid: int = 0
     modified_at: float = field(default_factory=time.time)
 
 
@@ -66,6 +69,8 @@ class Disk:
         self.used_bytes = 0
         self._listeners: list[Callable[[FileEvent], None]] = []
         self._root = Node(FileKind.DIRECTORY, 0o755)
+        # Whose what is made now shall be.
+        self.maker = 0
         # By path: other disks that are seen there.
         self._mounts: dict[str, _Mount] = {}
         for folder in folders:
@@ -149,7 +154,7 @@ class Disk:
             raise DiskFull(path=path, errno_name="EDQUOT")
         counted.used_bytes += grown
         kept = 0o644 if old is None else old.mode
-        folder.children[name] = Node(FileKind.FILE, kept if mode is None else mode, data=data)
+        folder.children[name] = Node(FileKind.FILE, kept if mode is None else mode, data=data, uid=self.maker)
         self._tell(path, FileChange.CREATED if old is None else FileChange.MODIFIED)
         return self.info(path)
 
@@ -174,7 +179,7 @@ class Disk:
                 return
             raise PathExists(path=path, errno_name="EEXIST")
         self._counted(path)
-        folder.children[name] = Node(FileKind.DIRECTORY, mode)
+        folder.children[name] = Node(FileKind.DIRECTORY, mode, uid=self.maker)
         self._tell(path, FileChange.CREATED)
 
     def move(self, source: str, target: str, *, overwrite: bool) -> None:
@@ -271,8 +276,8 @@ def _info(path: str, node: Node) -> FileInfo:
         kind=node.kind,
         size=len(node.data),
         mode=modes.S_IMODE(node.mode),
-        uid=0,
-        gid=0,
+        uid=node.uid,
+        gid=node.uid,
         modified_at=node.modified_at,
         link_target=node.target if node.kind is FileKind.SYMLINK else None,
     )
@@ -311,15 +316,35 @@ class ScriptedFiles:
             yield data[start : start + CHUNK]
 
     async def write(
-        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        owner: str | None = None,
     ) -> FileInfo:
         whole = bytearray()
         async for chunk in chunks:
             whole += chunk
-        return self._disk.write(path, bytes(whole), mode=mode, parents=parents)
+        with self._made_by(owner):
+            return self._disk.write(path, bytes(whole), mode=mode, parents=parents)
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        self._disk.mkdir(path, mode, parents=parents)
+    async def mkdir(
+        self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None
+    ) -> None:
+        with self._made_by(owner):
+            self._disk.mkdir(path, mode, parents=parents)
+
+    @contextmanager
+    def _made_by(self, owner: str | None) -> Iterator[None]:
+        if owner is not None and owner not in USERS:
+            raise InvalidRequest(field="user", why=f"no user {owner!r} in the sandbox")
+        self._disk.maker = USERS[owner or "root"]
+        try:
+            yield
+        finally:
+            self._disk.maker = 0
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
         self._disk.move(source, target, overwrite=overwrite)

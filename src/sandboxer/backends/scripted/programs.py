@@ -6,12 +6,11 @@ import re
 import signal as signals
 
 from sandboxer.backends.guest import FileKind
-from sandboxer.backends.scripted.disk import Node
+from sandboxer.backends.scripted.disk import USERS, Node
 from sandboxer.backends.scripted.processes import Stdin
 from sandboxer.backends.scripted.shell import Program, Shell
 from sandboxer.kernel.errors import IsADirectory
 
-USERS = {"root": 0, "nobody": 65534, "0": 0, "65534": 65534}
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|[nt\\])")
 # `# scripted: echo-server 4242`
 _DIRECTIVE = re.compile(r"^# scripted: ([a-z-]+)((?: \S+)*)", re.MULTILINE)

@@ -80,17 +80,18 @@ def _file_info(answer: Fields) -> FileInfo:
 class _Exchange:
     """Holds a line with one request on it, and what the request was about."""
 
-    __slots__ = ("_line", "_subject", "_target")
+    __slots__ = ("_line", "_subject", "_target", "_user")
 
-    def __init__(self, line: Line, subject: str, target: str) -> None:
+    def __init__(self, line: Line, subject: str, target: str, user: str = "") -> None:
         self._line = line
         self._subject = subject
         self._target = target
+        self._user = user
 
     async def answer(self, *expected: Frame, limit_s: float | None) -> tuple[int, bytes]:
         kind, payload = await self._line.next(limit_s)
         if kind == Frame.ERROR:
-            raise refusal(payload, subject=self._subject, target=self._target)
+            raise refusal(payload, subject=self._subject, target=self._target, user=self._user)
         if kind not in expected:
             raise GuestMisbehaved(why=f"frame {kind:#x} in an answer about files")
         return kind, payload
@@ -102,17 +103,17 @@ class SupervisorFiles(Files):
         self._piece_s = min(PIECE_S, peer.work_s)
 
     @contextmanager
-    def _closing(self, line: Line, subject: str, target: str = "") -> Iterator[_Exchange]:
+    def _closing(self, line: Line, subject: str, target: str = "", user: str = "") -> Iterator[_Exchange]:
         try:
-            yield _Exchange(line, subject, target)
+            yield _Exchange(line, subject, target, user)
         finally:
             line.close()
 
     async def _dial(self, kind: Frame, payload: bytes) -> Line:
         return await self._peer.dial(frame(kind, payload))
 
-    async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "") -> None:
-        with self._closing(await self._dial(kind, payload), subject, target) as exchange:
+    async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "", user: str = "") -> None:
+        with self._closing(await self._dial(kind, payload), subject, target, user) as exchange:
             await exchange.answer(Frame.DONE, limit_s=self._peer.work_s)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
@@ -176,13 +177,21 @@ class SupervisorFiles(Files):
                 yield piece
 
     async def write(
-        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        owner: str | None = None,
     ) -> FileInfo:
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.PARENTS if parents else 0)
         if mode is not None:
             payload += u32(Tag.MODE, mode)
+        if owner is not None:
+            payload += text(Tag.USER, owner)
         line = await self._dial(Frame.WRITE, payload)
-        with self._closing(line, path) as exchange:
+        with self._closing(line, path, user=owner or "") as exchange:
             async for chunk in chunks:
                 view = memoryview(chunk)
                 for at in range(0, len(view), MAX_PAYLOAD):
@@ -196,9 +205,13 @@ class SupervisorFiles(Files):
             _, answer = await exchange.answer(Frame.FILE, limit_s=self._peer.work_s)
             return _file_info(Fields(answer))
 
-    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
+    async def mkdir(
+        self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None
+    ) -> None:
         payload = _path(Tag.PATH, path) + u32(Tag.MODE, mode) + u32(Tag.FLAGS, Flag.PARENTS if parents else 0)
-        await self._do(Frame.MKDIR, payload, path)
+        if owner is not None:
+            payload += text(Tag.USER, owner)
+        await self._do(Frame.MKDIR, payload, path, user=owner or "")
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
         flags = u32(Tag.FLAGS, Flag.OVERWRITE if overwrite else 0)
