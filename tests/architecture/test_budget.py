@@ -51,6 +51,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("artifacts/images/oci/unpacker.py", "Unpacker._run"): "layers and configuration, bounded where read",
     ("artifacts/images/published/scan.py", ""): OURS,
     ("access/egress/authority.py", "_public_authorities"): OURS,
+    ("access/sudo.py", "SudoHook._program"): OURS,
     ("access/egress/proxy/connection.py", "EgressConnection._open"): HEAD,
     ("access/egress/proxy/exchange.py", "_request"): HEAD,
     ("access/egress/proxy/exchange.py", "_pass_answer"): HEAD,

@@ -34,7 +34,8 @@ def real_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def real_key(real_up: Up) -> Iterator[str]:
-    key = new_api_key(real_up)
+def real_key(real_up: Up, request: pytest.FixtureRequest) -> Iterator[str]:
+    # Of an account for each file: requests are counted by account, and together they are many.
+    key = new_api_key(real_up, "e2b-" + request.module.__name__.rpartition("_")[2])
     with pointed_at(real_up, key):
         yield key

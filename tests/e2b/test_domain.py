@@ -19,6 +19,17 @@ from tests.support.caddy import free_port, why_no_caddy
 from tests.support.e2b import Resolver, new_api_key
 from tests.support.platforms import Up, real_platform, why_not_real
 
+# A server that says what it was asked with.
+SHOWS_HEADERS = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Shows(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(self.headers).encode())
+HTTPServer(("", 8000), Shows).serve_forever()
+"""
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -93,15 +104,60 @@ def test_signed_addresses_open_one_file_until_they_end(edge: Edge) -> None:
             assert edge.browser.get(wrong).status_code == 401, wrong
 
 
-def test_a_program_is_reached_by_the_host_of_its_port_once_that_is_open(edge: Edge) -> None:
+def test_a_program_is_reached_by_the_host_of_its_port_by_everybody(edge: Edge) -> None:
     with Sandbox.create(timeout=120, allow_internet_access=False, **edge.options) as sandbox:
-        sandbox.files.write("site/index.html", "served inside")
-        sandbox.commands.run("cd site; exec python3 -m http.server 8000", background=True)
+        serve(sandbox)
         address = f"https://{sandbox.get_host(8000)}/"
-        assert edge.browser.get(address).status_code == 401
+        assert settled(edge, address).text == "served inside"
+        closed = edge.browser.get(f"https://{sandbox.get_host(8001)}/")
+        assert (closed.status_code, closed.json()["code"]) == (502, "nothing_listens")
         with Sandboxer(url=edge.up.url, api_key=bearer_of(edge.key)) as ours:
-            ours.sandbox(sandbox.sandbox_id.replace("-", "_")).previews.create(8000, public=True)
-        deadline = time.monotonic() + 20
-        while (answer := edge.browser.get(address)).status_code != 200:
-            assert time.monotonic() < deadline, answer.text
-        assert answer.text == "served inside"
+            previews = ours.sandbox(sandbox.sandbox_id.replace("-", "_")).previews
+            (opened,) = previews.list()
+            assert (opened.port, opened.public, opened.url) == (0, True, None)
+            previews.revoke(opened.id)
+            assert edge.browser.get(address).status_code == 401
+
+
+def test_ports_that_are_not_public_open_to_the_token_of_the_traffic(edge: Edge) -> None:
+    network = {"allow_public_traffic": False}
+    with (
+        Sandbox.create(timeout=120, allow_internet_access=False, network=network, **edge.options) as sandbox,
+        Sandbox.create(timeout=120, allow_internet_access=False, network=network, **edge.options) as other,
+    ):
+        sandbox.files.write("show.py", SHOWS_HEADERS)
+        sandbox.commands.run("python3 show.py", background=True)
+        address = f"https://{sandbox.get_host(8000)}/"
+        token = {"e2b-traffic-access-token": str(sandbox.traffic_access_token)}
+        assert str(sandbox.traffic_access_token) not in settled(edge, address, token).text
+        for wrong in (None, "", "sbt_no", other.traffic_access_token, sandbox._envd_access_token):
+            headers = {} if wrong is None else {"e2b-traffic-access-token": wrong}
+            refused = edge.browser.get(address, headers=headers)
+            assert (refused.status_code, refused.json()["reason"]) == (403, "traffic_token_needed")
+
+
+def test_the_host_of_a_sandbox_that_is_paused_or_gone_says_so(edge: Edge) -> None:
+    sandbox = Sandbox.create(timeout=120, allow_internet_access=False, **edge.options)
+    address = f"https://{sandbox.get_host(3000)}/"
+    for end in (lambda: sandbox.pause(keep_memory=False), sandbox.kill):
+        end()
+        answer = edge.browser.get(address)
+        assert answer.status_code == 502
+        assert answer.json() == {
+            "sandboxId": sandbox.sandbox_id,
+            "message": "The sandbox was not found",
+            "code": 502,
+        }
+
+
+def serve(sandbox: Sandbox) -> None:
+    sandbox.files.write("site/index.html", "served inside")
+    sandbox.commands.run("cd site; exec python3 -m http.server 8000", background=True)
+
+
+def settled(edge: Edge, address: str, headers: dict[str, str] | None = None) -> httpx.Response:
+    """Asks until what was started listens."""
+    deadline = time.monotonic() + 60
+    while (answer := edge.browser.get(address, headers=headers)).status_code != 200:
+        assert time.monotonic() < deadline, answer.text
+    return answer

@@ -60,6 +60,12 @@ class Genesis(StrEnum):
     REQUIRED = "required"
 
 
+class Sudo(StrEnum):
+    # Who may run everything as root inside by `sudo` (`access/sudo.py`).
+    NONE = "none"
+    USER = "user"
+
+
 class Nesting(StrEnum):
     NONE = "none"
     ALLOWED = "allowed"
@@ -110,6 +116,7 @@ class Profile:
     # Programs in it may make namespaces of their own; only who may build images may use it.
     nests: bool = False
     network_most: NetworkMost = NetworkMost.OPEN
+    sudo: Sudo = Sudo.NONE
 
     @property
     def trust(self) -> Trust:
@@ -188,6 +195,7 @@ def load_profile(file: Path) -> Profile:
         reachability=top.section("reachability", is_optional=True).words(),
         metadata=top.section("metadata", is_optional=True).words(),
         genesis=identity.choice("genesis", Genesis, otherwise=Genesis.NONE),
+        sudo=top.choice("sudo", Sudo, otherwise=Sudo.NONE),
         nests=walls.choice("nesting", Nesting, otherwise=Nesting.NONE) is Nesting.ALLOWED,
     )
     for name in excess(profile.resources, profile.resources_max):

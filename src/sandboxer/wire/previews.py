@@ -45,7 +45,7 @@ class CreatePreview(Request):
 class Preview(Answer):
     id: PreviewId
     sandbox_id: SandboxId
-    port: int
+    port: Annotated[int, Field(description="Port inside the sandbox; 0 stands for every port.")]
     public: bool
     one_time: bool
     wakes: bool

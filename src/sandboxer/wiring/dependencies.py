@@ -19,6 +19,7 @@ from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.secrets.use_cases import Secrets, open_secrets
 from sandboxer.access.ssh import Ssh, open_ssh
+from sandboxer.access.sudo import SudoHook
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
@@ -221,6 +222,7 @@ async def open_upper_dependencies(
     secrets = await closing.enter_async_context(
         open_secrets(sandboxes, store, clock, seal, is_charged=settings.is_charged)
     )
+    sandboxes.start_hooks.append(SudoHook(sandboxes.profiles, settings.guest_dir / "sudo"))
     pricing = settings.prices if settings.is_charged else None
     egress = await closing.enter_async_context(
         open_egress(

@@ -57,9 +57,10 @@ FORWARDED = frozenset(
 )
 # Headers for the platform, which the code inside must not see.
 PREVIEW_HEADER = b"x-sandboxer-preview"
+TRAFFIC_HEADER = b"e2b-traffic-access-token"
 _SIGNATURE = frozenset({b"x-signature", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-api-key"})
 CREDENTIALS = _SIGNATURE | {b"authorization", b"sign-in-with-x"}
-_JUDGED = frozenset({b"content-length", b"host", b"expect", b"cookie", PREVIEW_HEADER})
+_JUDGED = frozenset({b"content-length", b"host", b"expect", b"cookie", PREVIEW_HEADER, TRAFFIC_HEADER})
 _OF_REQUESTS = HOP | FORWARDED | _JUDGED
 # A Connection header cannot remove these.
 _PROTECTED = frozenset({b"host", b"content-length", b"cookie", b"authorization"})

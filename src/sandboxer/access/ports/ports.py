@@ -36,7 +36,7 @@ from sqlalchemy import (
     update,
 )
 
-from sandboxer.access.ports.targets import GONE, Passages, Target, Targets, Waker
+from sandboxer.access.ports.targets import ASLEEP, GONE, Passages, Target, Targets, Waker
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
@@ -46,11 +46,14 @@ from sandboxer.observe.events import record
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata, nullable, required
+from sandboxer.store.repository import Also
 
 MAX_STANDING = 64
 # The newest expired previews are kept, so that the visitor of an old link learns that it has expired.
 MAX_OVER = 64
 _REMEMBERED = 10_000
+# The port of a preview that is for all of them.
+EVERY_PORT = 0
 _TOKEN = re.compile(r"(prv_[0-9a-hjkmnp-tv-z]{26})\.([A-Za-z0-9_-]{43})")
 COOKIE = "sandboxer_preview"
 QUERY = "sandboxer_token"
@@ -150,6 +153,38 @@ class Previews:
         self._forget(sandbox_id)
         return made, None if is_public else self.minter.token(made, _LINK)
 
+    def opening(self, caller: Caller, *, is_public: bool, also: Also | None = None) -> Also:
+        """Returns what opens every port of a new sandbox in the transaction that records it, after `also`: to
+        everyone, or to who holds a token of its traffic.
+        """
+        now = self.clock.now()
+
+        def write(conn: Connection, sandbox_id: str) -> None:
+            if also is not None:
+                also(conn, sandbox_id)
+            made = Preview(
+                id=new_id("prv"),
+                sandbox_id=sandbox_id,
+                account=caller.account,
+                port=EVERY_PORT,
+                is_public=is_public,
+                is_one_time=False,
+                wakes=False,
+                hold_s=0,
+                created_at=now,
+                expires_at=None,
+            )
+            conn.execute(insert(previews), asdict(made))
+            _tell(conn, made, "preview.created", caller, now)
+
+        return write
+
+    async def of_every_port(self, sandbox_id: str) -> Preview | None:
+        """Returns the preview that opens all ports of a sandbox."""
+        now = self.clock.now()
+        known = await self._of(sandbox_id)
+        return next((one for one in known if one.port == EVERY_PORT and one.stands(now)), None)
+
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Preview]:
         """Returns the valid previews, newest first."""
         await self.sandboxes.visible(sandbox_id, caller)
@@ -218,7 +253,7 @@ class Previews:
         raise _refused("unknown_token", "this token opens nothing here")
 
     def _is_for(self, preview: Preview, port: int) -> bool:
-        return self.present_port(preview.sandbox_id, preview.port) == port
+        return preview.port == EVERY_PORT or self.present_port(preview.sandbox_id, preview.port) == port
 
     async def _use_up(self, preview: Preview) -> Preview:
         now = self.clock.now()
@@ -381,11 +416,15 @@ class Ports:
     async def by_address(self, address: PortAddress) -> Target:
         """Returns the port's target. Raises NotFound."""
         sandbox = await self._sandboxes.repository.find(address.sandbox_id)
-        if sandbox is None or sandbox.state in GONE:
+        is_gone = sandbox is None or sandbox.state in GONE
+        every = None if sandbox is None else await self.previews.of_every_port(address.sandbox_id)
+        if sandbox is None or (is_gone and every is None):
             raise NotFound(what="sandbox", id=address.sandbox_id)
         port = self.targets.present_port(address.sandbox_id, address.port)
-        opened = await self.previews.public_of(address.sandbox_id, port)
         closed = Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
+        if every is not None:
+            closed = replace(closed, takes_traffic=True, is_over=is_gone or sandbox.state in ASLEEP)
+        opened = await self.previews.public_of(address.sandbox_id, port)
         return closed if opened is None else replace(widened(closed, opened), is_public=True)
 
     async def for_caller(self, address: PortAddress, caller: Caller) -> Target:
@@ -401,8 +440,8 @@ class Ports:
         return replace(target, port=self.targets.present_port(target.sandbox_id, target.port))
 
     def url(self, preview: Preview, token: str | None = None) -> str | None:
-        """Returns the URL of a preview; None if this server has no proxy."""
-        if self.where is None:
+        """Returns the URL of a preview; None if this server has no proxy, or if it is for every port."""
+        if self.where is None or preview.port == EVERY_PORT:
             return None
         host = host_of(PortAddress(preview.sandbox_id, preview.port), self.where.domain)
         return self.where.url(host) + ("/" if token is None else f"/?{QUERY}={token}")

@@ -46,6 +46,7 @@ FAILED_FOR_S = 1.0
 _MOST_FAILED = 1000
 _AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
 GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
+ASLEEP = frozenset({State.STOPPED, State.REAPED, State.FAILED})
 
 
 @brief_value_class
@@ -60,6 +61,10 @@ class Target:
     """Thaw or resume a frozen or stopped sandbox when a request comes."""
     hold_s: float = 0
     """How long a request may wait while nothing listens (at a start, during a redeploy)."""
+    takes_traffic: bool = False
+    """Every port of its sandbox is open, to everyone or to who holds a token of its traffic."""
+    is_over: bool = False
+    """It was open so, and its sandbox does not run any more."""
 
 
 class Targets(Protocol):

@@ -76,7 +76,8 @@ async def make_folder(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response
     try:
         await _demand_folder(asked, path)
     except PathNotFound:
-        await files.mkdir(asked.path.sandbox_id, asked.caller, path, mode=0o755, parents=True)
+        user = user_of(asked.request)
+        await files.mkdir(asked.path.sandbox_id, asked.caller, path, mode=0o755, parents=True, owner=user)
         return answer(envd.OneEntry.model_construct(entry=await _entry(asked, path)))
     raise PathExists(path=path, errno_name="EEXIST")
 
@@ -84,8 +85,9 @@ async def make_folder(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response
 async def move(asked: AskedPathBody[SandboxPath, envd.MovePath]) -> Response:
     source, target = _path(asked, asked.body.source), _path(asked, asked.body.destination)
     files, sandbox_id = asked.platform.work.files, asked.path.sandbox_id
+    folder, user = posixpath.dirname(target), user_of(asked.request)
     await files.stat(sandbox_id, asked.caller, source, follow=False)
-    await files.mkdir(sandbox_id, asked.caller, posixpath.dirname(target), mode=0o755, parents=True)
+    await files.mkdir(sandbox_id, asked.caller, folder, mode=0o755, parents=True, owner=user)
     await files.move(sandbox_id, asked.caller, source, target, overwrite=True)
     return answer(envd.OneEntry.model_construct(entry=await _entry(asked, target)))
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from sandboxer.backends.guest import EndReason, Exit, Output, ProcessInfo, Stream, TerminalSize
 from sandboxer.edges.e2b.answers import answer
 from sandboxer.edges.e2b.connect import END, STREAM, ConnectStream, envelope, messages, single_message
-from sandboxer.edges.e2b.users import home_of, user_of
+from sandboxer.edges.e2b.users import environment_of, home_of, path_for, user_of
 from sandboxer.edges.http.answers import printable
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.disconnection import until_client_goes
@@ -41,8 +41,12 @@ async def start(asked: Asked[SandboxPath]) -> Response:
     user, size = user_of(asked.request), None if body.pty is None else body.pty.size
     wanted = Wanted(
         argv=[body.process.cmd, *body.process.args],
-        cwd=body.process.cwd or home_of(user),
-        env={"HOME": home_of(user), **body.process.envs},
+        cwd=path_for(body.process.cwd or "", user),
+        env={
+            "HOME": home_of(user),
+            **environment_of(asked.path.sandbox_id),
+            **body.process.envs,
+        },
         user=user,
     )
     source = asked.platform.work.processes.run(

@@ -45,11 +45,13 @@ _LOGS = 1000
 
 async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     platform, who, wanted = asked.platform, asked.caller, _wanted(asked.body)
+    is_public = asked.body.network is None or asked.body.network.allow_public_traffic is not False
 
     async def make(bind: Bind | None) -> records.Sandbox:
+        also = platform.access.ports.previews.opening(who, is_public=is_public, also=bind)
         try:
             async with platform.admission.of(wanted, who, gate_proof(asked.request)) as begun:
-                return await creation.create(platform.sandboxes, begun, who, also=bind)
+                return await creation.create(platform.sandboxes, begun, who, also=also)
         except InvalidRequest as error:
             if error.facts.get("field") == "image":
                 raise NotFound(what="template", id=asked.body.template_id, why=error.facts["why"]) from error

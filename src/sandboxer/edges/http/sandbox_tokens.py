@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
+from sandboxer.access.http1.heads import TRAFFIC_HEADER
 from sandboxer.edges.http.matcher import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sandbox_tokens import TRAFFIC
@@ -16,7 +17,6 @@ from sandboxer.wire.operations.declaration import Access
 from sandboxer.wiring import Platform
 
 SANDBOX_TOKEN = b"x-access-token"
-TRAFFIC_TOKEN = b"e2b-traffic-access-token"
 # The scope key of a function that tells whether a token signed the request.
 SANDBOX_PROOF = "sandboxer.sandbox_proof"
 # What a token of a sandbox opens.
@@ -36,5 +36,5 @@ async def by_sandbox_token(platform: Platform, scope: Scope) -> Caller:
     head, place = dict(scope["headers"]), sandbox_id
     token = head.get(SANDBOX_TOKEN, b"")
     if not token and access is Access.TRAFFIC:
-        token, place = head.get(TRAFFIC_TOKEN, b""), sandbox_id + TRAFFIC
+        token, place = head.get(TRAFFIC_HEADER, b""), sandbox_id + TRAFFIC
     return await tokens.authenticate(place, token.decode("latin-1"))

@@ -8,9 +8,11 @@ do that to nobody but itself.
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 
 from sandboxer.access.ports.ports import COOKIE
+from sandboxer.access.ports.targets import Target
 from sandboxer.edges.front.acceptor import (
     CALLER,
     PLATFORM,
@@ -30,6 +32,7 @@ from sandboxer.kernel.errors import (
     GuestRefused,
     InsufficientCredit,
     NoCapacity,
+    NotFound,
     SandboxerError,
 )
 
@@ -44,6 +47,7 @@ __all__ = [
     "fit",
     "misdirected",
     "name_of",
+    "not_running",
     "of_error",
     "plain",
     "problem",
@@ -54,8 +58,11 @@ __all__ = [
 ]
 
 
-def of_error(error: SandboxerError, port: int | None = None) -> bytes:
+def of_error(error: SandboxerError, target: Target | None = None) -> bytes:
     """Translates an error into what the caller of a port is told."""
+    is_asleep = isinstance(error, NotFound) or error.facts.get("reason") == "asleep"
+    if target is not None and target.takes_traffic and is_asleep:
+        return not_running(target.sandbox_id)
     facts = {
         name: value for name, value in error.facts.items() if name in ("reason", "state", "retry_after_s")
     }
@@ -64,7 +71,7 @@ def of_error(error: SandboxerError, port: int | None = None) -> bytes:
         return problem(
             502,
             "nothing_listens",
-            f"Nothing in the sandbox answers on port {port}.",
+            f"Nothing in the sandbox answers on port {None if target is None else target.port}.",
             fault=SANDBOX,
             next_step="Start a server there that listens on this port (127.0.0.1 or 0.0.0.0), and try again.",
         )
@@ -106,6 +113,13 @@ def too_slow_inside(seconds: float) -> bytes:
         fault=SANDBOX,
         next_step="Look at the program's log; if it needs long, let it answer early and stream.",
     )
+
+
+def not_running(sandbox_id: str) -> bytes:
+    """Says that there is nothing behind a port any more, in the words that clients of E2B look for."""
+    said = {"sandboxId": sandbox_id.replace("_", "-"), "message": "The sandbox was not found", "code": 502}
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    return message(502, headers, json.dumps(said).encode())
 
 
 def misdirected(name: str) -> bytes:

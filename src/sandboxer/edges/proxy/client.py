@@ -186,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
                 )
                 upstream = await self._proxy.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
         except SandboxerError as error:
-            answer = answers.of_error(error, None if admission is None else admission.way.target.port)
+            answer = answers.of_error(error, None if admission is None else admission.way.target)
         except Exception:
             # Outermost of this request: a bug in one must not end the listener.
             log.exception("a request for a port broke")

@@ -1,8 +1,9 @@
 """The door by name admits requests for `{port}-{id}.{domain}`, a service's name, or a customer's own domain.
 
 A private port opens to a preview's token (in the address once, or in a header) or to the cookie that the
-token was exchanged for. Decisions are cached for a moment, until any preview changes. A program's own headers
-reach it unchanged; whatever would identify a caller to the platform does not.
+token was exchanged for; in sandboxes of E2B's clients also to the token of their traffic. Decisions are
+cached for a moment, until any preview changes. A program's own headers reach it unchanged; whatever would
+identify a caller to the platform does not.
 
 The listener that serves these names is opened here on an open platform, and closed with all its
 connections.
@@ -20,7 +21,7 @@ from functools import partial
 from urllib.parse import unquote
 
 from sandboxer.access.connections import Front, Patience
-from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
+from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, TRAFFIC_HEADER, RequestHead
 from sandboxer.access.ports.ports import (
     COOKIE,
     QUERY,
@@ -41,8 +42,9 @@ from sandboxer.edges.proxy.client import ClientConnection, Proxy
 from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, VisitorLimits, Way, owners
 from sandboxer.edges.proxy.upstream import Pool
 from sandboxer.identity.keys import holds_token
+from sandboxer.identity.sandbox_tokens import TRAFFIC, SandboxTokens
 from sandboxer.identity.sessions.tokens import HEADER
-from sandboxer.kernel.errors import NotFound, Unauthenticated
+from sandboxer.kernel.errors import Forbidden, NotFound, Unauthenticated
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wiring import Platform
@@ -70,10 +72,18 @@ class _Known:
 
 
 class HostDoor:
-    def __init__(self, ports: Ports, domain: str, owners: Owners, visitor_limits: VisitorLimits) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        domain: str,
+        owners: Owners,
+        tokens: SandboxTokens,
+        visitor_limits: VisitorLimits,
+    ) -> None:
         self._ports = ports
         self._domain = domain
         self._owners = owners
+        self._tokens = tokens
         self._visitor_limits = visitor_limits
         self._known: dict[tuple[bytes, bytes | None], _Known] = {}
         self._version = ports.previews.version
@@ -107,6 +117,8 @@ class HostDoor:
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
             self._visitor_limits.count_refusal(head, peer)
             return answers.misdirected(name)
+        if target.is_over:
+            return answers.not_running(target.sandbox_id)
         if head.target == _PROOF and (proof := self._ports.targets.proof_of(name)) is not None:
             return answers.plain(proof)
         clean, token = without_token(head.target)
@@ -122,6 +134,8 @@ class HostDoor:
             return await self._by_address(head, peer, target, clean, token)
         cookie = _cookie(head, (_cookie_of(peer.scheme(head)),))
         if cookie is None:
+            if target.takes_traffic:
+                return await self._by_traffic(head, peer, target, clean)
             raise private()
         preview = await self._ports.previews.open_by_cookie(
             cookie.decode("latin-1"), target.sandbox_id, target.port
@@ -138,6 +152,28 @@ class HostDoor:
         if head.method not in (b"GET", b"HEAD") or head.is_websocket:
             return self._opened(head, target, preview, clean)
         return answers.redirect(clean, _set_cookie(preview, cookie, peer.scheme(head)))
+
+    async def _by_traffic(self, head: RequestHead, peer: Peer, target: Target, clean: bytes) -> Admission:
+        given = head.values(TRAFFIC_HEADER)
+
+        async def stands() -> None:
+            await self._owners(target.account)
+            await self._tokens.authenticate(target.sandbox_id + TRAFFIC, given[0].decode("latin-1"))
+
+        try:
+            if given:
+                await stands()
+        except Unauthenticated:
+            self._visitor_limits.count_refusal(head, peer)
+            given = ()
+        if not given:
+            raise Forbidden(
+                why="the ports of this sandbox are closed to strangers",
+                reason="traffic_token_needed",
+                hint=f"Send its traffic access token in the header {TRAFFIC_HEADER.decode()}.",
+            )
+        again = partial(self._ports.renewed, target)
+        return Admission(self._way(head, target), clean, _other_cookies(head), None, stands, again)
 
     async def _by_link(self, token: str, target: Target) -> tuple[Preview, str]:
         found = await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
@@ -301,7 +337,9 @@ async def listen_for_hosts(
     """Serves `{port}-{id}.{domain}` and the other names on a socket that is already bound."""
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
-    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, proxy.visitor_limits)
+    door = HostDoor(
+        platform.access.ports, settings.proxy_domain, may_act, platform.sandbox_tokens, proxy.visitor_limits
+    )
     acceptor = Acceptor(listening, proxy.front, lambda slot: ClientConnection(proxy, door, slot))
     https_port = settings.proxy_https_port
     where = Where(

@@ -34,6 +34,8 @@ class VolumeMount(Said):
 
 
 class Network(Said):
+    # False: the ports are open to who sends the token of its traffic, and to nobody else.
+    allow_public_traffic: Annotated[bool | None, Field(alias="allowPublicTraffic")] = None
     allow_out: Annotated[list[str] | None, Field(alias="allowOut", max_length=64)] = None
     deny_out: Annotated[list[str] | None, Field(alias="denyOut", max_length=64)] = None
 

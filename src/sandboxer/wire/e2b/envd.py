@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, Field
+from pydantic import Base64Bytes, Field, RootModel
 
 from sandboxer.wire.e2b.control import Said, Told
 from sandboxer.wire.processes import Argument, Cells
@@ -160,6 +160,33 @@ class Changes(Told):
 
 class OpenWatcher(Told):
     watcher_id: Annotated[str, Field(alias="watcherId")]
+
+
+class Usage(Told):
+    """What a sandbox uses at one moment."""
+
+    ts: int
+    cpu_count: int
+    cpu_used_pct: float
+    mem_total: int
+    mem_used: int
+    mem_cache: int
+    mem_total_mib: int
+    mem_used_mib: int
+    disk_used: int
+    disk_total: int
+
+
+class Envs(RootModel[dict[str, str]]):
+    """Variables by name."""
+
+
+class Init(Said):
+    """What whoever starts envd tells it first."""
+
+    env_vars: Annotated[Env, Field(alias="envVars")] = Field(default_factory=dict)
+    default_user: Annotated[str | None, Field(alias="defaultUser")] = None
+    default_workdir: Annotated[str | None, Field(alias="defaultWorkdir")] = None
 
 
 class Written(Told):

@@ -140,6 +140,11 @@ UPDATE = _ENVD.operation(
     "envdUpdate", "POST /process.Process/Update", "Resize a terminal", envd.Empty, body=envd.UpdateProcess
 )
 HEALTH = _ENVD.operation("envdHealth", "GET /health", "Whether it runs", Nothing(), needs=ANY_KEY)
+ENVD_METRICS = _ENVD.operation(
+    "envdMetrics", "GET /metrics", "What it uses", envd.Usage, needs=needs(Scope.SANDBOXES_READ)
+)
+ENVS = _ENVD.operation("envdEnvs", "GET /envs", "The environment of its commands", envd.Envs)
+INIT = _ENVD.operation("envdInit", "POST /init", "Begin, as it has already", Nothing(), body=envd.Init)
 
 _READS = replace(_ENVD, needs=needs(Scope.FILES_READ))
 _WRITES = replace(_ENVD, needs=needs(Scope.FILES_WRITE))

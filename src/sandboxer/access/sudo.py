@@ -1,0 +1,68 @@
+"""A working `sudo` for sandboxes whose profile asks for it.
+
+Setuid programs do nothing inside (no-new-privileges), so that nobody becomes root by running one. Instead a
+server that is root already runs in the sandbox, and the program `sudo` asks it to start a command
+(`guest/sudo`). Both are one program, which is placed and started whenever processes of a sandbox begin. The
+server is a process of the sandbox like any other, behind the same walls and limits; root of a sandbox is
+nobody outside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from sandboxer.backends.guest import Command, Exit, Guest, whole
+from sandboxer.kernel.errors import GuestRefused
+from sandboxer.sandboxes.dependencies import OpenGuest
+from sandboxer.sandboxes.profiles import Profiles, Sudo
+from sandboxer.sandboxes.records import Sandbox
+
+PLACE = "/usr/local/bin/sudo"
+log = logging.getLogger(__name__)
+
+
+class SudoHook:
+    def __init__(self, profiles: Profiles, program: Path) -> None:
+        self._profiles = profiles
+        self._file = program
+
+    @cached_property
+    def _program(self) -> bytes:
+        return self._file.read_bytes()
+
+    async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
+        """Nothing is refused for the want of it."""
+
+    def env(self, sandbox: Sandbox) -> Mapping[str, str]:
+        return {}
+
+    async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+        """Places and starts it. A sandbox without the user, or whose disk is full, starts all the same: its
+        `sudo` says that nobody answers.
+        """
+        profile = self._profiles.find(sandbox.profile)
+        if profile is None or profile.sudo is Sudo.NONE:
+            return
+        # A volume is root's when it is new, and here nobody is root without asking.
+        folders = [volume.path for volume in sandbox.volumes if not volume.is_read_only]
+        try:
+            guest = await open_guest()
+            await guest.files.write(PLACE, whole(self._program), mode=0o755)
+            code = await _run(guest, (PLACE, "--serve", *folders))
+        except (GuestRefused, OSError) as error:
+            log.warning("%s has no sudo: %s", sandbox.id, error)
+        else:
+            if code:
+                log.warning("%s has no sudo: its server ended with %s", sandbox.id, code)
+
+
+async def _run(guest: Guest, argv: Sequence[str]) -> int:
+    """Returns the exit code of a command that goes to the background by itself."""
+    async with await guest.run(Command(argv=argv, keep=False)) as process:
+        async for item in process.output():
+            if isinstance(item, Exit):
+                return item.code
+    return 1
