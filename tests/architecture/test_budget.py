@@ -69,6 +69,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/http/authentication.py", "Shape.feed"): "one piece of a body, as a socket gave it",
     ("edges/http/purchases.py", "request_hash"): LEASED,
     ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
+    ("edges/http/routes/payments/invoices.py", "picture_of"): "the picture of one address",
     ("edges/http/routes/accounts.py", "_csv"): "one page of a list",
     (
         "edges/ssh/channels.py",

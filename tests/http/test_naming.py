@@ -30,28 +30,37 @@ async def test_a_sandbox_is_meant_by_its_name_and_by_the_beginning_of_its_id(ser
 
 
 async def test_a_word_that_fits_two_things_means_neither_and_they_are_listed(served: Served) -> None:
-    first, second = [await made(served.client, "/v1/sandboxes", {"name": "twin"}) for _ in range(2)]
-    answer = await served.client.delete("/v1/sandboxes/twin")
+    made_of = await served.sandbox()
+    first, second = [await made(served.client, f"{made_of}/snapshots", {"name": "twin"}) for _ in range(2)]
+    answer = await served.client.delete("/v1/snapshots/twin")
     assert (answer.status_code, answer.json()["code"]) == (409, "ambiguous")
     assert {one["id"] for one in answer.json()["fits"]} == {first, second}
     assert first in answer.json()["detail"]
     assert second in answer.json()["detail"]
     shared = next(n for n in range(30) if first[n] != second[n])
-    if shared > len("sbx_"):
-        assert (await served.client.get(f"/v1/sandboxes/{first[:shared]}")).status_code == 409
-    assert (await served.client.get(f"/v1/sandboxes/{first[: shared + 1]}")).json()["id"] == first
-    for one in (first, second):
-        assert (await served.client.get(f"/v1/sandboxes/{one}")).json()["state"] == "ready"
-    await served.client.delete(f"/v1/sandboxes/{first}")
-    assert (await served.client.get("/v1/sandboxes/twin")).json()["id"] == second
+    if shared > len("snp_"):
+        assert (await served.client.get(f"/v1/snapshots/{first[:shared]}")).status_code == 409
+    assert (await served.client.get(f"/v1/snapshots/{first[: shared + 1]}")).json()["id"] == first
+    await served.client.delete(f"/v1/snapshots/{first}")
+    assert (await served.client.get("/v1/snapshots/twin")).json()["id"] == second
 
 
-async def test_a_new_name_may_be_anothers_too_as_when_it_is_made(served: Served) -> None:
-    first, second = [await made(served.client, "/v1/sandboxes", {"name": name}) for name in ("a", "b")]
-    answer = await served.client.send("PATCH", "/v1/sandboxes/b", body={"name": "a"})
-    assert (answer.status_code, answer.json()["id"]) == (200, second)
-    meant = await served.client.get("/v1/sandboxes/a")
-    assert {one["id"] for one in meant.json()["fits"]} == {first, second}
+async def test_a_name_that_a_living_sandbox_has_is_refused_with_what_to_do(served: Served) -> None:
+    first = await made(served.client, "/v1/sandboxes", {"name": "my dev"})
+    second = await made(served.client, "/v1/sandboxes", {"name": "other"})
+    refused = await served.client.post("/v1/sandboxes", {"name": "my dev"})
+    renamed = await served.client.send("PATCH", "/v1/sandboxes/other", body={"name": "my dev"})
+    for answer in (refused, renamed):
+        assert (answer.status_code, answer.json()["reason"]) == (409, "name_taken")
+        assert first in answer.json()["detail"]
+        assert "DELETE /v1/sandboxes/my%20dev" in answer.json()["next_step"]
+    assert (await served.client.get("/v1/sandboxes/other")).json()["id"] == second
+    # Its own name again is no other's; and a name is free once nobody has it.
+    again = await served.client.send("PATCH", "/v1/sandboxes/my%20dev", body={"name": "my dev"})
+    assert again.status_code == 200
+    await served.client.delete("/v1/sandboxes/my%20dev")
+    third = await made(served.client, "/v1/sandboxes", {"name": "my dev"})
+    assert (await served.client.get("/v1/sandboxes/my%20dev")).json()["id"] == third
 
 
 async def test_a_stranger_learns_nothing_from_names_and_beginnings(served: Served) -> None:

@@ -21,7 +21,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "moveFile": {"source": "/tmp/a", "target": "/tmp/b"},
     "removeFile": {"path": "/tmp/a"},
     "createSandbox": {},
-    "changeSandbox": {"name": "renamed"},
+    "changeSandbox": {"labels": {"team": "a"}},
     "extendTtl": {"duration": "1m"},
     "boostSandbox": {"vcpus": 2},
     "startProcess": {"argv": ["cat"], "has_stdin": True},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -17,9 +18,10 @@ from sandboxer.kernel.errors import (
     NotAvailable,
     ProvisionFailed,
 )
+from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.sandboxes.use_cases import creation, inspection, pause
+from sandboxer.sandboxes.use_cases import creation, disks, inspection, pause
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
@@ -242,3 +244,38 @@ async def test_an_operation_that_the_server_s_end_interrupts_leaves_nothing_half
     assert not backend.boxes
     async with open_one(on=backend) as platform:
         assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.FAILED
+
+
+async def test_of_those_who_ask_for_a_name_at_once_one_gets_it(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        wanted = CreateRequest(name="dev")
+        asked = [creation.create(platform.sandboxes, wanted, ALICE) for _ in range(5)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        (made,) = [one for one in answers if not isinstance(one, BaseException)]
+        refused = [one.facts.get("reason") for one in answers if isinstance(one, Conflict)]
+        assert refused == ["name_taken"] * 4
+        assert set(backend.boxes) == {made.id}
+        # Names are an account's own; and one that came to nothing has none.
+        assert (await creation.create(platform.sandboxes, wanted, OWNER)).name == "dev"
+        backend.fail_next("provision", ProvisionFailed(step="boot", why="no"))
+        with pytest.raises(ProvisionFailed) as failed:
+            await creation.create(platform.sandboxes, CreateRequest(name="again"), ALICE)
+        again = await creation.create(platform.sandboxes, CreateRequest(name="again"), ALICE)
+        with pytest.raises(Conflict, match=again.id):
+            await disks.recreate(platform.sandboxes, str(failed.value.facts["sandbox_id"]), ALICE)
+
+
+async def test_the_database_refuses_a_name_whoever_asks(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        repository = platform.sandboxes.repository
+        first, second = [
+            await creation.create(platform.sandboxes, CreateRequest(name=name), ALICE) for name in ("a", "b")
+        ]
+        with pytest.raises(Conflict, match="you have a sandbox a already"):
+            await repository.create(replace(first, id=new_id("sbx"), version=0))
+        with pytest.raises(Conflict, match="you have a sandbox a already"):
+            await repository.amend(
+                second.id, kind="sandbox.changed", actor="x", reason="x", decide=lambda _: {"name": "a"}
+            )

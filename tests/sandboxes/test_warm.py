@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.use_cases import creation
@@ -41,6 +44,17 @@ async def test_a_create_that_asks_for_something_else_is_made_to_order(
         waiting = set(backend.boxes)
         wanted = CreateRequest(resources=WantedResources(memory_mb=99))
         assert (await creation.create(platform.sandboxes, wanted, ALICE)).id not in waiting
+
+
+async def test_a_name_that_is_taken_costs_no_warm_sandbox(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one(**POOL) as platform:
+        wanted = CreateRequest(name="dev")
+        await creation.create(platform.sandboxes, wanted, ALICE)
+        await eventually(lambda: platform.sandboxes.warm.count() == 2)
+        waiting = set(backend.boxes)
+        with pytest.raises(Conflict):
+            await creation.create(platform.sandboxes, wanted, ALICE)
+        assert set(backend.boxes) == waiting
 
 
 async def test_the_pool_is_emptied_when_the_server_ends_and_others_stay(

@@ -4,21 +4,26 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 import sandboxer
 from sandboxer.kernel.errors import Conflict, InvalidRequest, Unavailable
+from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store import migrations
 from sandboxer.store.databases import open_database
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.metadata import metadata
 from sandboxer.store.migrations import known_head, migrate, revision_of
 from tests.support.schemas import migrating_for_real
+
+# Account and state of sandboxes of one name, the oldest first.
+SHARED = (("a", "failed"), ("a", "stopped"), ("a", "destroyed"), ("a", "ready"), ("b", "ready"))
 
 
 @pytest.fixture
@@ -82,6 +87,37 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(
         assert not database.writing.dialect.get_table_names(conn)
     migrate(database)
     database.dispose()
+
+
+async def test_sandboxes_that_shared_a_name_get_names_of_their_own(store: Store, database_url: str) -> None:
+    def share_names(conn):
+        conn.execute(text("DROP INDEX ix_sandboxes_account_name"))
+        for number, (account, state) in enumerate(SHARED):
+            words = ("created_by", "reason", "profile", "profile_version", "backend", "image", "trust")
+            values = ("resources", "env", "labels", "inputs", "consumer", "timings_ms")
+            row: dict[str, object] = dict.fromkeys(words, "x") | {name: {} for name in values}
+            row |= {
+                "id": f"sbx_{number:026}",
+                "version": 0,
+                "account": account,
+                "state": state,
+                "name": "dev",
+            }
+            at = datetime(2026, 1, number + 1, tzinfo=UTC)
+            conn.execute(
+                insert(sandboxes), row | {"created_at": at, "state_since": at, "ttl_s": 1, "ttl_max_s": 1}
+            )
+        conn.execute(text("UPDATE alembic_version SET version_num = '0040'"))
+
+    await store.write(share_names)
+    await store.close()
+    again = open_store(database_url)
+    try:
+        query = select(sandboxes.c.name).order_by(sandboxes.c.id)
+        found = await again.read(lambda conn: conn.execute(query).scalars().all())
+    finally:
+        await again.close()
+    assert found == ["dev", "dev-00000001", "dev", "dev", "dev"]
 
 
 @pytest.mark.parametrize("revision", ["0001", "0034"])

@@ -69,6 +69,8 @@ S, E = State, Signal
 LIVE = frozenset({S.READY, S.ACTIVE, S.FROZEN, S.GRACE})
 # No step leads out of it.
 FINAL = frozenset({S.DESTROYED})
+# It is gone or will be; its slot and its name are free for another.
+OVER = frozenset({S.FAILED, S.EXPIRED, S.DESTROYING, S.DESTROYED})
 
 TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     (S.REQUESTED, E.PLACED): S.PROVISIONING,

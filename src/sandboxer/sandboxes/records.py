@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Connection,
     Float,
     ForeignKey,
@@ -30,9 +31,9 @@ from sqlalchemy import (
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes import terms as money_terms
-from sandboxer.sandboxes.lifecycle import FINAL, State
+from sandboxer.sandboxes.lifecycle import FINAL, OVER, State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata, nullable, required
+from sandboxer.store.metadata import JsonValue, UtcDateTime, index_of, metadata, nullable, required
 from sandboxer.store.rows import Cell, Record, Rows, enumerated, optional, parts, seconds
 from sandboxer.store.sealed import SealedJson
 
@@ -110,6 +111,7 @@ class Sandbox(Record):
         return {"SANDBOXER_SANDBOX_ID": self.id, **inputs, **self.env}
 
 
+_OVER = ", ".join(repr(state.value) for state in sorted(OVER))
 sandboxes = Table(
     "sandboxes",
     metadata,
@@ -138,6 +140,8 @@ sandboxes = Table(
     Column("volumes", JsonValue),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
+    # No two that an account could still use have the same name.
+    index_of(None, "account", "name", where=f"name IS NOT NULL AND state NOT IN ({_OVER})", unique=True),
 )
 
 # Labels a second time, one row each, because SQLite and PostgreSQL index JSON differently.
@@ -159,6 +163,9 @@ def _unboosted(kept: Mapping[str, Any]) -> Unboosted:
 
 
 class SandboxRows(Rows[Sandbox]):
+    def has_name(self) -> ColumnElement[bool]:
+        return sandboxes.c.state.not_in([state.value for state in OVER])
+
     def insert(self, conn: Connection, record: Sandbox) -> None:
         super().insert(conn, record)
         _insert_labels(conn, record)

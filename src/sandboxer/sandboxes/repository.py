@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
+from urllib.parse import quote
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.lifecycle import LIFECYCLE, LIVE, Signal, State
+from sandboxer.sandboxes.lifecycle import LIFECYCLE, LIVE, OVER, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.terms import Terms
 from sandboxer.store import steps
@@ -111,6 +113,35 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
             return sandbox.terms
         return await self.store.write(lambda conn: charges.resized(conn, sandbox, now=now))
 
+    def check_name(self, account: str, name: str | None, *, of: str = "") -> None:
+        """Raise Conflict if another sandbox of the account than `of` has the name. Before anything is made;
+        two that ask at the same moment are told apart by the database (`create`, `move`).
+        """
+        if name is None:
+            return
+        for one in self._memory.values():
+            if one.name == name and one.account == account and one.id != of and one.state not in OVER:
+                raise _name_taken(name, one.id)
+
+    async def create(
+        self,
+        wanted: Sandbox,
+        *steps: Step,
+        check: Callable[[Connection], None] | None = None,
+        also: Also | None = None,
+    ) -> Sandbox:
+        try:
+            return await super().create(wanted, *steps, check=check, also=also)
+        except IntegrityError as error:
+            raise _meant_by(error, wanted.name) from None
+
+    async def move(self, id: str, *steps: Step) -> Sandbox:
+        try:
+            return await super().move(id, *steps)
+        except IntegrityError as error:
+            wanted = self._change(await self._current(id), steps).after
+            raise _meant_by(error, wanted.name) from None
+
     async def amend(
         self,
         sandbox_id: str,
@@ -175,6 +206,20 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms
         return self._charges.check_start(conn, sandbox, now=now)
+
+
+def _meant_by(error: IntegrityError, name: str | None) -> Exception:
+    """Return the refusal that the database's word stands for: both name the columns of the index."""
+    return error if name is None or "name" not in str(error.orig) else _name_taken(name)
+
+
+def _name_taken(name: str, holder: str = "") -> Conflict:
+    return Conflict(
+        why=f"you have a sandbox {name} already" + (f" ({holder})" if holder else ""),
+        reason="name_taken",
+        hint=f"Give another name, use that sandbox (GET /v1/sandboxes/{quote(name)}), or remove it first"
+        f" (DELETE /v1/sandboxes/{quote(name)}).",
+    )
 
 
 def _record_request(conn: Connection, sandbox: Sandbox) -> None:

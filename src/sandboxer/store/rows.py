@@ -241,7 +241,8 @@ class Rows(Generic[R]):
         what the account may see, or the name of what is its own, also for who sees all. Names are chosen by
         people: what a stranger calls his own must never be taken for somebody else's.
 
-        Of what is over nothing is meant, unless its record is of use (`ended_too`) or nothing else fits.
+        Of what is over nothing is meant, unless its record is of use (`ended_too`) or nothing else fits; nor
+        by a name what has lost it to another.
         """
         table, mine = self.table.c, self.table.c.account == account
         name = table.get("name", null())
@@ -252,11 +253,15 @@ class Rows(Generic[R]):
             where += [] if sees_all else [or_(mine, *self.usable_by(account))]
         else:
             where = [mine, name == word, self.is_left]
-        is_left = self.is_left.label("is_left")
-        query = select(table.id, name, is_left).where(*where).limit(MOST_MEANT)
-        found = conn.execute(query.order_by(is_left.desc(), table.created_at.desc())).all()
-        living = found if ended_too else [row for row in found if row.is_left]
+        first = (self.is_left if word.startswith(self.prefix) else self.has_name()).label("comes_first")
+        query = select(table.id, name, first).where(*where).limit(MOST_MEANT)
+        found = conn.execute(query.order_by(first.desc(), table.created_at.desc())).all()
+        living = found if ended_too else [row for row in found if row.comes_first]
         return [(row[0], row[1] or "") for row in living or found]
+
+    def has_name(self) -> ColumnElement[bool]:
+        """Says which rows still have the name that they were given."""
+        return self.is_left
 
     def usable_by(self, account: str) -> Sequence[ColumnElement[bool]]:
         """Says which rows of others an account may find."""

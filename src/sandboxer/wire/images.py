@@ -122,7 +122,7 @@ class PublishedImage(Answer):
         str,
         Field(
             description="What it was made of: a snapshot, a sandbox, a service, another image, `import`,"
-            " `build`, or a reference with its digest (`docker://…@sha256:…`)."
+            " `build@sha256:…`, or a reference with its digest (`docker://…@sha256:…`)."
         ),
     ]
     backend: Annotated[str, Field(examples=["ext.namespaces"])]

@@ -132,7 +132,9 @@ class CreateSandbox(Request):
     """Everything is optional: an empty body makes a sandbox of the default profile."""
 
     profile: Annotated[ProfileId | None, Field(description="See GET /v1/profiles.")] = None
-    name: Annotated[Name | None, Field(description="For people; needs not be unique.")] = None
+    name: Annotated[
+        Name | None, Field(description="For people; no two of yours that live have the same.")
+    ] = None
     image: Annotated[ImageName | None, Field(description="See GET /v1/images.")] = None
     trust: Annotated[
         Trust | None, Field(description="`zero`: no network; `semi`: filtered. `network` says it by intent.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxer.edges.qr import svg, terminal
+from sandboxer.edges.cli.payments import blocks_of
+from sandboxer.edges.http.routes.payments.invoices import picture_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.addresses import (
     NETWORKS,
@@ -117,8 +118,8 @@ def test_payment_uris_say_the_exact_amount_and_escape_the_label() -> None:
 
 def test_a_uri_becomes_a_picture_for_pages_and_for_terminals() -> None:
     uri = payment_uri("XMR", SUBADDRESS, 4_520_000_000_000, "invoice")
-    assert svg(uri).startswith("<svg")
-    assert svg(uri).rstrip().endswith("</svg>")
-    lines = terminal(uri).splitlines()
+    assert picture_of(uri).startswith("<svg")
+    assert picture_of(uri).rstrip().endswith("</svg>")
+    lines = blocks_of(uri).splitlines()
     assert len(lines) > 20
     assert "█" in lines[0]

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges import qr
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import After, InState, Json, Limit
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
+from sandboxer.edges.cli.payments import blocks_of
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, show_answer, verb
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
@@ -101,7 +101,7 @@ def create(
         anonymous=_is_stranger(platform),
     )
     if made.bill is not None and not json:
-        out.print(qr.terminal(made.bill.payment_uri), soft_wrap=True)
+        out.print(blocks_of(made.bill.payment_uri), soft_wrap=True)
     show_answer(_show_new(made), is_json=json)
     return _wait(platform, made) if watch and made.code is None else None
 

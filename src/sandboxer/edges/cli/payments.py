@@ -5,23 +5,29 @@
 
 from __future__ import annotations
 
+import io
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from sandboxer.edges import qr
 from sandboxer.edges.cli.options import After, InState, Json, Limit
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
 from sandboxer.edges.cli.pay import app as by_wallet
 from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
+from sandboxer.kernel.program import late
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.invoices import Invoice, NewInvoice
 from sandboxer.wire.payments import Payment
+
+if TYPE_CHECKING:
+    import segno
+else:
+    segno = late("segno")
 
 by_invoice = group("Pay in coins, by invoice.")
 returning = group("What has to go back (operator).")
@@ -29,6 +35,13 @@ rating = group("What the platform takes each coin to be worth.")
 groups = {"invoice": by_invoice, "refund": returning, "pay": by_wallet, "rate": rating}
 
 Id = Annotated[str, typer.Argument(help="Id of the invoice (inv_…).", metavar="ID")]
+
+
+def blocks_of(uri: str) -> str:
+    """Returns a payment URI as a picture of block characters, for a terminal."""
+    picture = io.StringIO()
+    segno.make(uri, micro=False, error="m").terminal(picture, compact=True)
+    return picture.getvalue()
 
 
 @verb(by_invoice, "create", is_open=True)
@@ -61,7 +74,7 @@ def create(
         currency.upper(), tier=tier, months=months, sats=sats, account=account, refund_address=refund_address
     )
     if not json:
-        out.print(qr.terminal(made.payment_uri), soft_wrap=True)
+        out.print(blocks_of(made.payment_uri), soft_wrap=True)
     show_answer(_bill(made), is_json=json)
     return _paid(platform, made, _watch(platform, made.id, is_quiet=json)) if watch else None
 

@@ -33,7 +33,7 @@ from sandboxer.payments.records import Payment
 from sandboxer.payments.x402.checkout import Checkout, Taken, is_delivered, refusal_of
 from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import OVER
 from sandboxer.sandboxes.profiles import Genesis
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, check_trust, plan
@@ -42,8 +42,6 @@ from sandboxer.sandboxes.use_cases.lifetime import remove
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
 from sandboxer.wire.operations.declaration import Scope
-
-_OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 class Slots:
@@ -55,7 +53,7 @@ class Slots:
     def in_use(self, account: str) -> int:
         """Return how many sandboxes the account itself has."""
         kept = self._dependencies.repository.living()
-        return sum(1 for sandbox in kept if sandbox.account == account and sandbox.state not in _OVER)
+        return sum(1 for sandbox in kept if sandbox.account == account and sandbox.state not in OVER)
 
     @asynccontextmanager
     async def alone(self, account: str) -> AsyncIterator[None]:
@@ -218,7 +216,7 @@ class Purchases:
         `account` None: anybody's.
         """
         made = await self.sandboxes.repository.find(sandbox_id)
-        if made is None or made.state in _OVER or (account is not None and made.account != account):
+        if made is None or made.state in OVER or (account is not None and made.account != account):
             return None
         return made
 

@@ -31,15 +31,13 @@ from sandboxer.kernel.errors import (
 from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes import requests as planning
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
-from sandboxer.sandboxes.lifecycle import Signal, State
+from sandboxer.sandboxes.lifecycle import OVER, Signal
 from sandboxer.sandboxes.profiles import Profile, Setup
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.store.repository import Also
-
-_OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 async def create(
@@ -62,6 +60,7 @@ async def create(
         request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
     )
     planning.check_trust(requested, profile, dependencies.trust_max)
+    dependencies.repository.check_name(caller.account, requested.name)
     if profile.nests:
         planning.check_maker(caller, dependencies.makers, profile.id)
     planning.check_backend(profile, await fingerprint_of(dependencies, profile.backend))
@@ -114,7 +113,7 @@ async def recall(
     if wait:
         await dependencies.operations.free(sandbox_id)
     sandbox = await dependencies.visible(sandbox_id, caller)
-    came_to_nothing = sandbox.ready_at is None and sandbox.state in _OVER
+    came_to_nothing = sandbox.ready_at is None and sandbox.state in OVER
     return None if came_to_nothing else sandbox
 
 

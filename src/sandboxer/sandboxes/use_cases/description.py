@@ -44,6 +44,7 @@ async def change(
     changes = described(sandbox, name, labels)
     if not changes:
         return sandbox
+    dependencies.repository.check_name(sandbox.account, name, of=sandbox.id)
     return await dependencies.repository.amend(
         sandbox_id,
         kind="sandbox.changed",

@@ -150,6 +150,7 @@ async def recreate(
     """
     sandbox = await dependencies.visible(sandbox_id, caller)
     profile = dependencies.profiles.get(sandbox.profile)
+    dependencies.repository.check_name(sandbox.account, sandbox.name, of=sandbox.id)
     check_backend(profile, await fingerprint_of(dependencies, sandbox.backend))
     # Its network was decided when it was made.
     await dependencies.check_hooks(profile, replace(sandbox, network=None))

@@ -19,11 +19,8 @@ from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import OVER, State
 from sandboxer.sandboxes.records import Sandbox
-
-# States in which nothing is left to protect.
-_OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 class Lockable(Protocol):
@@ -46,7 +43,7 @@ def refuse_locked(thing: Lockable) -> None:
 
 def is_guarded(sandbox: Sandbox) -> bool:
     """Return whether it is locked and something is left of it."""
-    return sandbox.locked_at is not None and sandbox.state not in _OVER
+    return sandbox.locked_at is not None and sandbox.state not in OVER
 
 
 def refuse_guarded(sandbox: Sandbox) -> None:
@@ -95,6 +92,6 @@ async def unlock(dependencies: SandboxDependencies, sandbox_id: str, caller: Cal
 
 
 def _locked(sandbox: Sandbox, now: datetime) -> Mapping[str, object]:
-    if sandbox.state in _OVER:
+    if sandbox.state in OVER:
         raise IllegalTransition(signal="lock", state=sandbox.state.value)
     return {"locked_at": sandbox.locked_at or now}

@@ -30,7 +30,7 @@ from sandboxer.identity.authenticate import MAX_V1_BODY
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.observe.metrics import counted_by
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import OVER, State
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.quarantine import Held, Quarantine
 from sandboxer.sandboxes.use_cases import inspection
@@ -66,7 +66,7 @@ MAXIMA = {
     "session_cell_timeout_s": sessions.CELL_TIMEOUT_MAX_S,
     "session_code_bytes": sessions.CODE_MAX,
 }
-_KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
+_KEPT = frozenset(State) - OVER
 _SPAWNING = (State.REQUESTED, State.PROVISIONING)
 Check = Literal["ok", "failing"]
 

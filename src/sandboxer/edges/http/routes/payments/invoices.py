@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.edges import qr
 from sandboxer.edges.http.answers import from_record, json_response
 from sandboxer.edges.http.authentication import address_of
 from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, bind
@@ -20,6 +21,7 @@ from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.purchases import known_account
 from sandboxer.edges.http.requests import platform_of
 from sandboxer.identity.key_life import Claim
+from sandboxer.kernel.program import late
 from sandboxer.payments.invoices import records
 from sandboxer.payments.invoices.records import Invoice, Output, RefundState, State
 from sandboxer.payments.invoices.use_cases import Order, Ordered, View
@@ -27,6 +29,11 @@ from sandboxer.payments.rates import ASSETS, as_text
 from sandboxer.wire import invoices as wire
 from sandboxer.wire.operations import payments as operations
 from sandboxer.wiring import Platform
+
+if TYPE_CHECKING:
+    import segno
+else:
+    segno = late("segno")
 
 SVG = "image/svg+xml"
 # The length of a key with 128 bits: two strangers behind one address must not collide.
@@ -111,7 +118,16 @@ async def show(asked: Asked[operations.InvoicePath]) -> wire.Invoice:
 
 async def draw(asked: Asked[operations.InvoicePath]) -> Response:
     view = await asked.platform.payments.invoices.view(asked.path.invoice_id)
-    return Response(qr.svg(view.uri), media_type=SVG)
+    return Response(picture_of(view.uri), media_type=SVG)
+
+
+def picture_of(uri: str) -> str:
+    """Returns a small SVG that stands alone; black on white whatever the page's colours are, or scanners
+    fail.
+    """
+    out = io.BytesIO()
+    segno.make(uri, micro=False, error="m").save(out, kind="svg", scale=4, light="white", xmldecl=False)
+    return out.getvalue().decode()
 
 
 async def follow(asked: Asked[operations.InvoicePath]) -> Response:
