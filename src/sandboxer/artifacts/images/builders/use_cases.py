@@ -42,6 +42,8 @@ from sandboxer.sandboxes.requests import CreateRequest
 
 START, READY = "sandboxer.start", "sandboxer.ready"
 _CONTEXT, _LAYOUT, _ARCHIVE, _AUTH = "/build/context", "/build/base", "/build/image.tar", "/build/auth.json"
+# Where the builder writes the digest of what it made.
+_ID = "/build/id"
 _TO_ARCHIVE, _BUILT = f"oci-archive:{_ARCHIVE}", "localhost/built:latest"
 _STORE = "/var/lib/containers/storage"
 _BUILDAH = ("buildah", "--storage-driver", "vfs")
@@ -49,6 +51,7 @@ _SKOPEO = ("skopeo", "--tmpdir", "/build")
 # `FROM sandboxer/base` and `FROM sandboxer/img_…`: images of this platform, which no registry has.
 # Within one line: blanks that go on over lines would be tried from each of them.
 _OURS = re.compile(r"^[ \t]*FROM[ \t]+(?:--\S+[ \t]+)*sandboxer/([A-Za-z0-9._-]+)", re.I | re.M)
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _MOST_DOCKERFILE = 1 << 20
 _NO_FILE = "there is no such file in what was sent"
 
@@ -108,13 +111,19 @@ class ImageBuilders:
             for name in dict.fromkeys(ours_in(await _dockerfile(bench, recipe.file))):
                 yield Said(f"taking {name} from this platform")
                 await self._give(bench, name, caller)
-            # In two steps: one that finds everything in its layers writes no archive.
-            for command in (_command(recipe), [*_BUILDAH, "push", "--format", "oci", _BUILT, _TO_ARCHIVE]):
-                async with aclosing(bench.say(command, explain_build)) as said:
-                    async for line in said:
-                        yield line
+            async with aclosing(bench.say(_command(recipe), explain_build)) as said:
+                async for line in said:
+                    yield line
+            made = replace(wanted, source=_source(await _text(bench, _ID)))
+            if (same := await self._same(made, caller, profile)) is not None:
+                yield Said(f"it is {same.id}, built before")
+                yield await self.importing.use_cases.clone(same.id, made, caller, source=made.source)
+                return
+            push = [*_BUILDAH, "push", "--format", "oci", _BUILT, _TO_ARCHIVE]
+            async with aclosing(bench.say(push, explain_build)) as said:
+                async for line in said:
+                    yield line
             yield Said("importing it")
-            made = replace(wanted, source="build")
             yield await self.importing.receive(
                 bench.guest.files.read(_ARCHIVE), made, caller, profile=profile
             )
@@ -180,6 +189,17 @@ class ImageBuilders:
                         return event
         raise InvalidRequest(field="image", why=f"{reference} was not fetched")
 
+    async def _same(self, wanted: Wanted, caller: Caller, profile: str | None) -> PublishedImage | None:
+        """Returns an image of the account that an earlier build made of the same layers. A copy of it takes a
+        moment; to write an archive of them and to read it takes as long as the build did.
+
+        The builder says what it made: what it says wrongly leads to another image of the same account.
+        """
+        known = await self._find(wanted.source, caller, only_own=True) if "@" in wanted.source else None
+        if known is None or known.profile != (profile or self.importing.default_profile):
+            return None
+        return known if wanted.clean or not known.stripped_count else None
+
     async def _find(self, reference: str, caller: Caller, *, only_own: bool = False) -> PublishedImage | None:
         accounts = [caller.account] if only_own else [caller.account, OWNER_ACCOUNT]
         images = self.importing.use_cases
@@ -192,17 +212,22 @@ class ImageBuilders:
 
     async def _give(self, bench: Bench, name: str, caller: Caller) -> None:
         """Puts an image of this platform where `FROM sandboxer/…` finds it, unless it is there."""
-        tag = f"localhost/sandboxer/{name}"
+        tag, image = f"localhost/sandboxer/{name}", None
         if is_image_id(name):
-            known, chunks = name, (await self.exporting.export(name, Form.OCI, caller)).chunks
+            async with self.importing.use_cases.reading(name, caller):
+                known = name
         else:
             image = find_image(name, self.images_dir)
             known = image.digest.removeprefix("sha256:")[:12]
-            chunks = (await self.exporting.export_tree(image.rootfs.resolve(), f"{tag}:latest")).chunks
         kept = f"{tag}:{known.lower()}"
         script = f"{shlex.join(_BUILDAH)} inspect --type image {kept} >/dev/null 2>&1 && echo yes || echo no"
         if await bench.run(["/bin/sh", "-c", script], explain_build) == "no":
-            await bench.unpack(chunks, _LAYOUT)
+            # Every file of it is read once before the first goes in.
+            if image is None:
+                export = await self.exporting.export(name, Form.OCI, caller)
+            else:
+                export = await self.exporting.export_tree(image.rootfs.resolve(), f"{tag}:latest")
+            await bench.unpack(export.chunks, _LAYOUT)
             pulled = await bench.run([*_BUILDAH, "pull", "--quiet", f"oci:{_LAYOUT}"], explain_build)
             await bench.run(["rm", "-rf", _LAYOUT], explain_build)
             loaded = pulled.strip().rpartition("\n")[2]
@@ -212,13 +237,18 @@ class ImageBuilders:
 
 def _command(recipe: Recipe) -> list[str]:
     command = [*_BUILDAH, "bud", "--isolation", "chroot", "--format", "oci", "--layers"]
-    command += ["--file", f"{_CONTEXT}/{recipe.file}", "--tag", _BUILT]
+    command += ["--file", f"{_CONTEXT}/{recipe.file}", "--tag", _BUILT, "--iidfile", _ID]
     command += [] if recipe.cached else ["--no-cache"]
     command += ["--target", recipe.target] if recipe.target else []
     for option, words in (("--build-arg", recipe.args), ("--label", recipe.labels)):
         for name, value in words.items():
             command += [option, f"{name}={value}"]
     return [*command, _CONTEXT]
+
+
+def _source(digest: str) -> str:
+    """Whatever runs in the builder may have written it."""
+    return f"build@{digest}" if _DIGEST.fullmatch(digest) else "build"
 
 
 def ours_in(dockerfile: str) -> list[str]:
@@ -228,11 +258,15 @@ def ours_in(dockerfile: str) -> list[str]:
 
 async def _dockerfile(bench: Bench, file: str) -> str:
     try:
-        content = b""
-        async for chunk in bench.guest.files.read(f"{_CONTEXT}/{file}", length=_MOST_DOCKERFILE):
-            content += chunk
+        return await _text(bench, f"{_CONTEXT}/{file}")
     except PathNotFound:
         raise InvalidRequest(field="file", why=f"{file}: {_NO_FILE}") from None
+
+
+async def _text(bench: Bench, path: str) -> str:
+    content = b""
+    async for chunk in bench.guest.files.read(path, length=_MOST_DOCKERFILE):
+        content += chunk
     return content.decode("utf-8", "replace")
 
 

@@ -128,9 +128,17 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
         return await self._publish(planned, wanted, caller, make, also)
 
     async def clone(
-        self, image_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
+        self,
+        image_id: str,
+        wanted: Wanted,
+        caller: Caller,
+        *,
+        source: str | None = None,
+        also: Also | None = None,
     ) -> PublishedImage:
-        """Makes a copy in the caller's own account, which outlives the original."""
+        """Makes a copy in the caller's own account, which outlives the original. `source` is recorded in
+        place of the original.
+        """
         async with self.reading(image_id, caller) as image:
             planned = replace(
                 image,
@@ -143,7 +151,7 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
                 visibility=wanted.visibility,
                 state=State.TAKING,
                 reason="requested",
-                source=image.id,
+                source=source or image.id,
                 hands=0,
                 offered_to=None,
                 locked_at=None,
