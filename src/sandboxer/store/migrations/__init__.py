@@ -10,21 +10,27 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, column, select, table
 from sqlalchemy.exc import OperationalError
 
 from sandboxer.kernel.errors import Conflict, Unavailable
+from sandboxer.kernel.program import late
 from sandboxer.store.databases import Database, sqlite_path
+
+if TYPE_CHECKING:
+    from alembic import command, config
+else:
+    # An ordinary start finds nothing to migrate.
+    command, config = late("alembic.command"), late("alembic.config")
 
 BASELINE = "0035"
 # The last program that brings an older database to the baseline.
 PASS_THROUGH = "of commit 314a709"
 _SCRIPTS = Path(__file__).parent
+# Where Alembic notes the revision of a database.
+_NOTED = table("alembic_version", column("version_num"))
 
 
 def statements(kind: str) -> list[str]:
@@ -51,18 +57,22 @@ def migrate(database: Database) -> None:
         raise Unavailable(why=f"the database cannot be opened: {error.orig}") from error
 
 
-def known_head() -> str | None:
+def known_head() -> str:
     """Returns the revision that a database of this program has."""
-    return _scripts()[0]
+    return max(_revisions())
 
 
 def revision_of(conn: Connection) -> str | None:
-    return MigrationContext.configure(conn).get_current_revision()
+    """Returns the revision of a database; None if nothing was ever made in it."""
+    if not conn.dialect.has_table(conn, _NOTED.name):
+        return None
+    found: str | None = conn.execute(select(_NOTED.c.version_num)).scalar()
+    return found
 
 
 def refuse_unknown(found: str | None) -> None:
     """Raises Conflict for a revision that is older than our first or newer than our last."""
-    if found is None or found in _scripts()[1]:
+    if found is None or found in _revisions():
         return
     if found < BASELINE:
         raise Conflict(
@@ -76,10 +86,9 @@ def refuse_unknown(found: str | None) -> None:
 
 
 @cache
-def _scripts() -> tuple[str | None, frozenset[str]]:
-    """Returns the newest revision and all of them. They are part of this program, so they are read once."""
-    scripts = ScriptDirectory(str(_SCRIPTS))
-    return scripts.get_current_head(), frozenset(script.revision for script in scripts.walk_revisions())
+def _revisions() -> frozenset[str]:
+    """Returns all revisions that this program knows; the name of a step's file begins with its own."""
+    return frozenset(path.name.partition("_")[0] for path in _SCRIPTS.glob("versions/[0-9]*_*.py"))
 
 
 def _upgrade(conn: Connection) -> None:
@@ -87,7 +96,7 @@ def _upgrade(conn: Connection) -> None:
     refuse_unknown(found)
     if found == known_head():
         return
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    config.attributes["connection"] = conn
-    command.upgrade(config, "head")
+    settings = config.Config()
+    settings.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    settings.attributes["connection"] = conn
+    command.upgrade(settings, "head")
