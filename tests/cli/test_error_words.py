@@ -11,16 +11,25 @@ from typing import Any
 import pytest
 
 import sandboxer
+from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.main import VERBS, load
 from sandboxer.edges.cli.output import error_facts, print_error
 from sandboxer.edges.http.problems import FRAMEWORK, document
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, Refused, SandboxerError
+from sandboxer.kernel.errors import (
+    Conflict,
+    IllegalTransition,
+    InvalidRequest,
+    NotFound,
+    Refused,
+    SandboxerError,
+)
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import api_error
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.code import Session
 from sandboxer.wire.next_steps import ACTS, LISTS, OPTIONS, STEPS, Door, in_words_of
 from sandboxer.wire.operations import table
+from tests.support.cli import Cli
 
 EVERYWHERE = ("regex", "pydantic", "mended on your side", "corrupted", "traceback")
 _HTTP = (
@@ -112,7 +121,9 @@ def command_of(words: list[str]) -> bool:
     if VERBS[words[0]].is_group:
         command, rest = command.commands.get(rest[0]), rest[1:]
     known = {option for one in getattr(command, "params", ()) for option in one.opts}
-    return command is not None and all(word in known for word in rest if word.startswith("-"))
+    # What is behind `--` is for the inside.
+    ours = rest[: rest.index("--")] if "--" in rest else rest
+    return command is not None and all(word in known for word in ours if word.startswith("-"))
 
 
 def reach(client: Sandboxer, node: ast.expr) -> object:
@@ -169,7 +180,7 @@ def test_a_person_sees_a_sentence_and_a_command(capsys: pytest.CaptureFixture[st
     problem = document(NotFound(what="volume", id="data"), "req_1")
     print_error(api_error(404, problem), is_json=False)
     shown = " ".join(capsys.readouterr().err.split())
-    assert shown == "error [not_found] No such volume: data. See what there is: sandboxer volume list."
+    assert shown == "error: No such volume: data. See what there is: sandboxer volume list."
 
 
 def test_no_sentence_on_the_command_line_begins_with_the_kind_of_error() -> None:
@@ -188,3 +199,91 @@ def test_a_size_that_is_refused_is_named_as_it_was_given() -> None:
     assert said(error, Door.SDK)[0].startswith("Invalid resources.memory_mb:")
     options = {option for param in load("create").params for option in param.opts}
     assert set(OPTIONS.values()) <= options
+
+
+# Errors that no command of the caller's mends: to wait, to send less, or a wish of the caller's own.
+WITHOUT_A_COMMAND = {
+    "error",
+    "refused",
+    "invalid_request",
+    "too_many_requests",
+    "over_budget",
+    "address_used",
+    "work_needed",
+    "idempotency_conflict",
+    "fate_unknown",
+    "no_rate",
+    "superseded",
+    "broken",
+    "unauthenticated",
+    "second_proof_needed",
+    "ambiguous",
+    "not_found",
+    "disk_full",
+    "conflict",
+}
+
+
+def test_an_error_about_a_sandbox_names_the_command_that_mends_it() -> None:
+    place = {"sandbox_id": "sbx_1"}
+    for kind in kinds():
+        error = kind(why="it is so", path="/a", id="ses_1", account_id="acc_1", signal="x", state="ready")
+        problem: Any = document(error, "req_1", place)
+        step = error_facts(api_error(problem["status"], problem))["next_step"]
+        assert "SANDBOX " not in step.replace(".", " "), (kind, step)
+        assert "sandboxer " in step or kind.code in WITHOUT_A_COMMAND, (kind.__name__, step)
+        # `Conflict` and `NotFound` have it where they are about a sandbox or a noun that can be listed.
+    assert "sandboxer show sbx_1" in document_step(Conflict(why="it is so"), place)
+
+
+@pytest.mark.parametrize(
+    ("state", "command"),
+    [
+        ("frozen", "sandboxer thaw sbx_1"),
+        ("stopped", "sandboxer resume sbx_1"),
+        ("failed", "sandboxer recreate sbx_1"),
+        ("provisioning", "sandboxer show sbx_1"),
+        ("destroyed", "sandboxer create"),
+        ("ready", "sandboxer show sbx_1"),
+    ],
+)
+def test_what_a_state_does_not_allow_names_the_way_out_of_it(state: str, command: str) -> None:
+    error = IllegalTransition(signal="exec", state=state)
+    assert command in document_step(error, {"sandbox_id": "sbx_1"})
+    # A lifecycle of another noun has its own words.
+    assert "sbx_1" not in document_step(error, {})
+
+
+def test_a_name_with_a_space_can_be_pasted_into_a_shell() -> None:
+    text = "Remove it first (DELETE /v1/sandboxes/my%20dev)."
+    assert in_words_of(Door.CLI, text) == "Remove it first (sandboxer delete 'my dev')."
+    assert in_words_of(Door.SDK, text) == 'Remove it first (client.sandbox("my dev").destroy()).'
+
+
+def document_step(error: SandboxerError, place: dict[str, str]) -> str:
+    problem: Any = document(error, "req_1", place)
+    return str(error_facts(api_error(problem["status"], problem))["next_step"])
+
+
+def test_where_nothing_is_sold_no_wallet_is_asked_for(cli: Cli, tmp_path: Path) -> None:
+    for words in (("top-up", "1000"), ("key", "1")):
+        refused = cli("pay", *words, "--wallet", str(tmp_path / "none"), "--json")
+        assert refused.code == Exit.ERROR
+        assert refused.error["message"] == "Nothing is sold here: this platform takes no payments."
+        assert "sandboxer create" in refused.error["next_step"]
+
+
+def test_a_second_sandbox_of_a_name_is_refused_with_what_helps(cli: Cli) -> None:
+    assert cli("create", "--name", "only one").code == Exit.OK
+    refused = cli("create", "--name", "only one")
+    assert refused.code == Exit.REFUSED
+    shown = " ".join(refused.err.split())
+    assert shown.startswith("error: you have a sandbox only one already (sbx_")
+    assert shown.endswith("or remove it first (sandboxer delete 'only one').")
+    assert cli("exec", "only one", "--", "true").code == Exit.OK
+    assert cli("delete", "only one").code == Exit.OK
+    assert cli("create", "--name", "only one").code == Exit.OK
+
+
+def test_one_byte_is_not_bytes(cli: Cli) -> None:
+    assert cli("secret", "set", "SHORT", stdin=b"v").out == "kept SHORT (1 B)\n"

@@ -6,12 +6,17 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.debian import ROOT, make_debian
+from sandboxer.edges.cli import installation
+from sandboxer.edges.cli.exits import CommandFailed
+from tests.deploy.debian import ROOT, build_wheel, make_debian
 from tests.support.platforms import free_port, why_not_real
 
 SCRIPT = ROOT / "deploy" / "install.sh"
@@ -28,6 +33,18 @@ pivot_root . before
 umount -l before
 shift
 exec "$@"
+"""
+# Runs a command, waits for all that it leaves behind, and writes what all of it has used of the processor.
+COUNTED = """
+import ctypes, os, resource, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+code = subprocess.run(sys.argv[2:]).returncode
+try:
+    while os.wait(): pass
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    open(sys.argv[1], "w").write(str(used.ru_utime + used.ru_stime))
+sys.exit(code)
 """
 VARIABLES = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -53,6 +70,39 @@ def test_what_is_not_understood_changes_nothing() -> None:
     assert "set -eu" not in told
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_folder_that_is_a_mount_point_is_emptied_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ENVIRONMENT", "INSTALLED_UNIT", "COMMAND", "PROGRAM", "MARK"):
+        monkeypatch.setattr(installation, name, tmp_path / "none" / name)
+    state = tmp_path / "state"
+    state.mkdir()
+    with mounted(state):
+        (state / "deep" / "er").mkdir(parents=True)
+        (state / "deep" / "file").write_text("x")
+        (state / "theirs").mkdir()
+        with mounted(state / "theirs"):
+            (state / "theirs" / "kept").write_text("x")
+            with pytest.raises(CommandFailed, match="Not all of") as refused:
+                installation.uninstall(purge=True, yes=True, state_dir=state)
+            assert "findmnt" in refused.value.remedy
+            assert (state / "theirs" / "kept").read_text() == "x"
+        installation.uninstall(purge=True, yes=True, state_dir=state)
+        assert list(state.iterdir()) == []
+    installation.uninstall(purge=True, yes=True, state_dir=state)
+    assert not state.exists()
+
+
+@contextmanager
+def mounted(place: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
 class Machine:
     """A clean root folder, and commands that see nothing but it."""
 
@@ -60,9 +110,9 @@ class Machine:
         self.root = root
         self.port = free_port()
 
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str, under: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", INSIDE, "-", str(self.root), *words],
+            [*under, "unshare", "--mount", "sh", "-c", INSIDE, "-", str(self.root), *words],
             env=VARIABLES | {"SANDBOXER_PORT": str(self.port)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -152,3 +202,43 @@ def removed(machine: Machine) -> None:
     assert not machine.has("usr/local/bin/sandboxer")
     owner = json.loads((machine.root / "var/lib/sandboxer/owner.json").read_text())
     assert owner["public_key"]
+
+
+# What the installer would ask for, and what an image is built with.
+PACKAGES = ("python3", "python3-venv", "btrfs-progs", "util-linux", "mount", "procps", "mmdebstrap")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(("image", "most_s"), [("--image /base.tar", 60), ("", 150)], ids=["image", "built"])
+def test_the_first_output_comes_soon_after_the_pasted_line(
+    tmp_path: Path, image: str, most_s: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the clock, where nothing else runs; else by what it takes of the processor."""
+    if (why := why_not_real()) is not None or shutil.which("mmdebstrap") is None:
+        pytest.skip(why or "mmdebstrap is not installed")
+    root = tmp_path / "root"
+    make_debian(root, *PACKAGES)
+    wheel = build_wheel(tmp_path)
+    shutil.copy(wheel, root)
+    shutil.copy(SCRIPT, root)
+    machine, is_quiet = Machine(root), os.getloadavg()[0] < 1
+    line = f"""
+set -e
+sh /install.sh --from /{wheel.name} {image} >&2
+sandboxer create --name dev >&2
+sandboxer exec dev -- echo it runs
+date +%s.%N >/first-output
+sandboxer delete dev >&2
+sandboxer uninstall --purge --yes >&2
+"""
+    counting, began = [sys.executable, "-c", COUNTED, str(tmp_path / "cpu")], time.time()
+    done = machine("sh", "-c", line, under=counting)
+    assert (done.returncode, done.stdout) == (0, "it runs\n"), done.stderr
+    took_s, cpu_s = float((root / "first-output").read_text()) - began, float((tmp_path / "cpu").read_text())
+    with capsys.disabled():
+        print(
+            f"\nfirst output after {took_s:.1f} s, {cpu_s:.1f} s of CPU (bar {most_s} s; quiet: {is_quiet})"
+        )
+    assert cpu_s <= most_s
+    assert took_s <= most_s or not is_quiet

@@ -52,7 +52,11 @@ class Overview:
 def demand_operator(caller: Caller) -> str:
     """Return the operator's name for the audit log. Raises Forbidden for anyone but the owner's key."""
     if not caller.is_owner:
-        raise Forbidden(why="only the platform's operator may do this", reason="operator_only")
+        raise Forbidden(
+            why="only the platform's operator may do this",
+            reason="operator_only",
+            hint="Use the operator's key: as root on the machine of the platform it is found by itself.",
+        )
     return f"key:{caller.public_key}"
 
 

@@ -342,13 +342,18 @@ def open_meters(conn: Connection, id: str) -> int:
     return len(conn.execute(query).all())
 
 
+_END_ITS_THINGS = "Remove its sandboxes, snapshots and volumes first, or wait until they are over."
+
+
 def _refuse_unfinished(conn: Connection, account: Account) -> None:
     """Raise Conflict while the account has open holds, running meters or living delegated keys."""
     if holds := open_holds(conn, account.id):
         held = sum(hold.sats for hold in holds)
-        raise Conflict(why=f"{len(holds)} holds of together {held} sats are open", holds=len(holds))
+        raise Conflict(
+            why=f"{len(holds)} holds of together {held} sats are open", holds=len(holds), hint=_END_ITS_THINGS
+        )
     if running := open_meters(conn, account.id):
-        raise Conflict(why=f"{running} meters still run", meters=running)
+        raise Conflict(why=f"{running} meters still run", meters=running, hint=_END_ITS_THINGS)
     child = delegated_keys.c
     if conn.execute(select(exists().where(child.parent == account.id, child.state != "ended"))).scalar():
         raise Conflict(why="it has delegated keys that have not ended; revoke them first")

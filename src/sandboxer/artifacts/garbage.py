@@ -32,6 +32,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
+from sandboxer.accounts.operators import demand_operator
 from sandboxer.artifacts.images.build import Image, hold_images, list_images, remove_tree
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.images.published.records import PublishedImage
@@ -44,7 +45,6 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ImageBuildFailed
 from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.use_cases.inspection import require_owner
 from sandboxer.store.engine import Store
 
 
@@ -227,14 +227,14 @@ class Collector:
     grace: timedelta
 
     async def find(self, caller: Caller) -> Sequence[Garbage]:
-        require_owner(caller)
+        demand_operator(caller)
         return await self.look()
 
     async def collect(self, caller: Caller, *, despite_grace: bool = False) -> Sequence[Garbage]:
         """Removes garbage and returns what was removed. `despite_grace` includes what has not been garbage
         for long enough.
         """
-        require_owner(caller)
+        demand_operator(caller)
         return await self.remove_due(despite_grace=despite_grace)
 
     async def run(self) -> None:

@@ -59,20 +59,30 @@ class SandboxerError(Exception):
     code: ClassVar[str] = "error"
     # What the caller should do next; shown on the wire beside the message.
     next_step: ClassVar[str] = "Look at the facts of this error."
+    # The same where it is known which sandbox it is about; empty: in no other words.
+    next_step_of_sandbox: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         """Names the code of an error after its class: `NotFound` is `not_found`."""
         cls.code = _CAPITAL.sub("_", cls.__name__).lower()
+        if "next_step" in cls.__dict__ and "next_step_of_sandbox" not in cls.__dict__:
+            cls.next_step_of_sandbox = ""
 
     def __init__(self, **facts: object) -> None:
         self.facts = facts
         template = (type(self).__doc__ or self.code).strip()
         super().__init__(template.format_map(_Lenient(facts)))
 
-    def what_next(self) -> str:
-        """Returns what the caller should do next; facts that it names are filled in where they are known."""
-        known = {name: str(value) for name, value in self.facts.items()}
-        return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), self.next_step)
+    def what_next(self, **place: str) -> str:
+        """Returns what the caller should do next; facts that it names are filled in where they are known, or
+        from the `place` that was asked for.
+        """
+        known = place | {name: str(value) for name, value in self.facts.items()}
+        text = self._next_step_of_sandbox() if "sandbox_id" in known else ""
+        return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), text or self.next_step)
+
+    def _next_step_of_sandbox(self) -> str:
+        return self.next_step_of_sandbox
 
 
 class _Lenient(dict[str, object]):
@@ -103,7 +113,7 @@ class Unauthenticated(Refused):
 class Forbidden(Refused):
     """Not allowed: {why}"""
 
-    next_step = "Use a key that is allowed to do this."
+    next_step = "Use a key that may do this; GET /v1/accounts/me says what yours may."
 
 
 class NotFound(Refused):
@@ -115,7 +125,8 @@ class NotFound(Refused):
 class Conflict(Refused):
     """Conflict: {why}"""
 
-    next_step = "Look at the current state and decide again."
+    next_step = "Look at how it is now and decide again."
+    next_step_of_sandbox = "Look at how it is now (GET /v1/sandboxes/{sandbox_id}) and decide again."
 
 
 class Ambiguous(Conflict):
@@ -128,12 +139,40 @@ class IllegalTransition(Conflict):
     """{signal} is not allowed in state {state}."""
 
     next_step = "Look at its state, and change that first: thaw what is frozen, resume what is stopped."
+    next_step_of_sandbox = "See how it is: GET /v1/sandboxes/{sandbox_id}."
+
+    def _next_step_of_sandbox(self) -> str:
+        return _WAYS_OUT.get(str(self.facts.get("state")), self.next_step_of_sandbox)
+
+
+_RECREATE = (
+    "Give it a new disk (POST /v1/sandboxes/{sandbox_id}/recreate), or remove it"
+    " (DELETE /v1/sandboxes/{sandbox_id})."
+)
+_WAIT = "Wait until it is ready: GET /v1/sandboxes/{sandbox_id}."
+_OVER = "Nothing is left of it; make another: POST /v1/sandboxes."
+_PAY = "Give the account credit (GET /v1/accounts/me), then POST /v1/sandboxes/{sandbox_id}/resume."
+# By the state in which a sandbox refuses something.
+_WAYS_OUT: Mapping[str, str] = {
+    "requested": _WAIT,
+    "provisioning": _WAIT,
+    "frozen": "Let it go on first: POST /v1/sandboxes/{sandbox_id}/thaw.",
+    "stopped": "Start it first: POST /v1/sandboxes/{sandbox_id}/resume.",
+    "failed": _RECREATE,
+    "reaped": _PAY,
+    "expired": _OVER,
+    "destroying": _OVER,
+    "destroyed": _OVER,
+}
 
 
 class StdinNotTaken(Conflict):
     """The process took {taken_bytes} of {offered_bytes} bytes of its input: {why}."""
 
     next_step = "Look at the process: it ended, or closed its stdin; what it did not take reached nobody."
+    next_step_of_sandbox = (
+        "Look at the process (GET /v1/sandboxes/{sandbox_id}/processes): it ended, or closed its stdin."
+    )
 
 
 class SessionDied(Conflict):
@@ -217,7 +256,7 @@ class TooManyRequests(Refused):
 class QueueFull(TooManyRequests):
     """The queue is full: {why}. Try again in {retry_after_s} s."""
 
-    next_step = "Wait until some of what is queued has run, or cancel some of it."
+    next_step = "Wait until some of what is queued has run (GET /v1/jobs), or cancel some of it."
 
 
 class OverBudget(TooManyRequests):
@@ -229,21 +268,33 @@ class OverBudget(TooManyRequests):
 class GuestRefused(Refused):
     """The sandbox's system answered {errno_name} for {path}."""
 
+    next_step_of_sandbox = "Try it from inside to see more: POST /v1/sandboxes/{sandbox_id}/exec."
+
 
 class PathNotFound(GuestRefused):
     """No such file or directory in the sandbox: {path}"""
+
+    next_step_of_sandbox = "See what is there: GET /v1/sandboxes/{sandbox_id}/files."
 
 
 class PathExists(GuestRefused):
     """Already exists in the sandbox: {path}"""
 
+    next_step_of_sandbox = (
+        "Choose another path, or remove it first: POST /v1/sandboxes/{sandbox_id}/files/remove."
+    )
+
 
 class NotADirectory(GuestRefused):
     """Not a directory in the sandbox: {path}"""
 
+    next_step_of_sandbox = "Name a folder; see what is there: GET /v1/sandboxes/{sandbox_id}/files."
+
 
 class IsADirectory(GuestRefused):
     """Is a directory in the sandbox: {path}"""
+
+    next_step_of_sandbox = "Name a file, or take the folder: GET /v1/sandboxes/{sandbox_id}/files/tar."
 
 
 class NotARegularFile(GuestRefused):
@@ -258,6 +309,7 @@ class DirectoryNotEmpty(GuestRefused):
     """Directory not empty in the sandbox: {path}"""
 
     next_step = "Remove it recursively, or empty it first."
+    next_step_of_sandbox = "Remove it with all it holds: POST /v1/sandboxes/{sandbox_id}/files/remove."
 
 
 class DiskFull(GuestRefused):
@@ -292,13 +344,14 @@ class Superseded(Unavailable):
 class NoCapacity(Unavailable):
     """This host has no {resource} left: {why}"""
 
-    next_step = "Retry when other sandboxes have ended, ask for less, or use another host."
+    next_step = "Retry when other sandboxes have ended, ask for less, or remove one (GET /v1/sandboxes)."
 
 
 class BackendLost(Unavailable):
     """The sandbox no longer answers: {why}"""
 
     next_step = "Look at its state (GET /v1/sandboxes/{sandbox_id}); resume or recreate it."
+    next_step_of_sandbox = "Look at its state (GET /v1/sandboxes/{sandbox_id}). " + _RECREATE
 
 
 class ProvisionFailed(Unavailable):
@@ -329,6 +382,7 @@ class GuestMisbehaved(Unavailable):
     """The supervisor in the sandbox broke its protocol: {why}"""
 
     next_step = "Delete or recreate the sandbox."
+    next_step_of_sandbox = _RECREATE
 
 
 class Broken(SandboxerError):

@@ -64,7 +64,7 @@ class Operations:
         """Run `act` alone on this sandbox and wait for it. Raises Conflict while a long one is under way."""
         while (other := self._running.get(sandbox_id)) is not None:
             if other.name in LONG:
-                raise Conflict(why=f"{sandbox_id} is busy: {other.name} is under way", operation=other.name)
+                raise _busy(sandbox_id, other.name)
             await other.over.wait()
         result: T = await self.outcome(self.start(sandbox_id, name, act))
         return result
@@ -72,7 +72,7 @@ class Operations:
     def start(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> Operation:
         """Start an operation without waiting for it; the sandbox must be free."""
         if sandbox_id in self._running:
-            raise Conflict(why=f"{sandbox_id} is busy: {self.running(sandbox_id)} is under way")
+            raise _busy(sandbox_id, self._running[sandbox_id].name)
         operation = Operation(name, asyncio.get_running_loop().create_future())
         # Whoever waits sees the error; an unobserved one was logged in _run.
         operation.result.add_done_callback(_retrieve)
@@ -136,3 +136,11 @@ def _settle(result: asyncio.Future[Any], *, error: BaseException) -> None:
 def _retrieve(result: asyncio.Future[Any]) -> None:
     if not result.cancelled():
         result.exception()
+
+
+def _busy(sandbox_id: str, name: str) -> Conflict:
+    return Conflict(
+        why=f"{sandbox_id} is busy: {name} is under way",
+        operation=name,
+        hint=f"Try again when that is done; GET /v1/sandboxes/{sandbox_id} says how it is.",
+    )

@@ -8,10 +8,12 @@ whole sentences differ, because a header has no meaning elsewhere, `STEPS` has t
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
 
 class Door(StrEnum):
@@ -36,6 +38,27 @@ class Sentence(NamedTuple):
 ACTS: Mapping[str, Words] = {
     "GET /v1/sandboxes": Words("sandboxer list", "client.list()"),
     "GET /v1/sandboxes/{sandbox_id}": Words("sandboxer show {0}", 'client.get("{0}")'),
+    "POST /v1/sandboxes": Words("sandboxer create", "client.create()"),
+    "DELETE /v1/sandboxes/{sandbox_id}": Words("sandboxer delete {0}", 'client.sandbox("{0}").destroy()'),
+    "POST /v1/sandboxes/{sandbox_id}/recreate": Words(
+        "sandboxer recreate {0}", 'client.sandbox("{0}").recreate()'
+    ),
+    "POST /v1/sandboxes/{sandbox_id}/exec": Words(
+        "sandboxer exec {0} -- COMMAND", 'client.sandbox("{0}").exec("COMMAND")'
+    ),
+    "GET /v1/sandboxes/{sandbox_id}/processes": Words(
+        "sandboxer process list {0}", 'client.sandbox("{0}").processes.list()'
+    ),
+    "GET /v1/sandboxes/{sandbox_id}/files": Words(
+        "sandboxer file list {0} FOLDER", 'client.sandbox("{0}").files.list("FOLDER")'
+    ),
+    "POST /v1/sandboxes/{sandbox_id}/files/remove": Words(
+        "sandboxer file delete {0} PATH --recursive",
+        'client.sandbox("{0}").files.remove("PATH", recursive=True)',
+    ),
+    "GET /v1/sandboxes/{sandbox_id}/files/tar": Words(
+        "sandboxer cp {0}:FOLDER .", 'client.sandbox("{0}").files.tar_out("FOLDER")'
+    ),
     "POST /v1/sandboxes/{sandbox_id}/thaw": Words("sandboxer thaw {0}", 'client.sandbox("{0}").thaw()'),
     "POST /v1/sandboxes/{sandbox_id}/resume": Words("sandboxer resume {0}", 'client.sandbox("{0}").resume()'),
     "PATCH /v1/sandboxes/{sandbox_id}/ttl": Words(
@@ -74,6 +97,7 @@ ACTS: Mapping[str, Words] = {
     "GET /v1/jobs": Words("sandboxer job list", "client.jobs.list()"),
     "POST /v1/execute/async": Words("sandboxer run --async", "client.code.submit()"),
     "GET /v1/sessions": Words("sandboxer session list", "client.sessions.list()"),
+    "POST /v1/sessions": Words("sandboxer session create", "client.sessions.start()"),
     "POST /v1/sessions/{session_id}/restart": Words(
         "sandboxer session restart {0}", 'client.sessions.get("{0}").restart()'
     ),
@@ -117,6 +141,60 @@ STEPS: Mapping[str, Sentence] = {
         "Sign the request with a valid key; see docs/reference/auth.md.",
         "Name a key that holds: --state-dir DIR, or SANDBOXER_API_KEY.",
         "Give the client a key that holds: api_key=…, or public_key=… and secret_key=….",
+    ),
+    "forbidden": Sentence(
+        "Use a key that may do this; GET /v1/accounts/me says what yours may.",
+        "Use a key that may do this (sandboxer context use, or SANDBOXER_CREDENTIALS); sandboxer status says"
+        " what yours may.",
+        "Use a key that may do this; client.account.me() says what yours may.",
+    ),
+    "not_found": Sentence(
+        "Check the id; list what exists.",
+        "Check the name or id; `list` of every noun shows what there is.",
+        "Check the name or id; list() of every noun returns what there is.",
+    ),
+    "conflict": Sentence(
+        "Look at how it is now and decide again.",
+        "Look at how it is now (`show` and `list` of every noun say so), then run it again.",
+        "Look at how it is now and decide again.",
+    ),
+    "ambiguous": Sentence(
+        "Name one of them by its id, or by more of it.",
+        "Run it again with one of these ids; a few more letters of it are enough.",
+        "Name one of them by its id; `fits` of this error lists them.",
+    ),
+    "unavailable": Sentence(
+        "Retry later.",
+        "Run it again in a while; sandboxer status says how the platform is.",
+        "Call it again in a while.",
+    ),
+    "provision_failed": Sentence(
+        "Retry; if it persists, ask the operator to run `sandboxer doctor`.",
+        "Run it again; if it fails again, sandboxer doctor says what this host lacks.",
+        "Call it again; if it fails again, the operator runs `sandboxer doctor`.",
+    ),
+    "no_capacity": Sentence(
+        "Retry when other sandboxes have ended, ask for less, or remove one (GET /v1/sandboxes).",
+        "Ask for less, or remove a sandbox (sandboxer list, sandboxer delete ID); sandboxer status says what"
+        " is free.",
+        "Ask for less, or remove a sandbox (client.list()) and call it again.",
+    ),
+    "image_build_failed": Sentence(
+        "Remove the named obstacle and build again.",
+        "Remove that obstacle and build again: sandboxer image build.",
+        "Remove that obstacle and build again.",
+    ),
+    "chain_unavailable": Sentence(
+        "Retry later; payments already sent are not lost.",
+        "Run it again later; what was paid is not lost: sandboxer pay list.",
+        "Call it again later; what was paid is not lost.",
+    ),
+    "superseded": Sentence(
+        "Retry: the server that took over answers at the same address once the operator points it there.",
+        "Run it again: the server that took over answers at the same address once the operator points it"
+        " there.",
+        "Call it again: the server that took over answers at the same address once the operator points it"
+        " there.",
     ),
     "idempotency_conflict": Sentence(
         "Use a new Idempotency-Key for a new request.",
@@ -195,8 +273,8 @@ OPTIONS: Mapping[str, str] = {
     "resources.disk_mb": "--disk",
     "resources.pids": "--pids",
 }
-_ROUTE = re.compile(r"`?\b(GET|POST|PUT|PATCH|DELETE) (/(?:v1/|openapi)[\w./{}*…-]*[\w}*…])`?")
-_SEGMENT = r"([\w.*…-]+|\{\w+\})"
+_ROUTE = re.compile(r"`?\b(GET|POST|PUT|PATCH|DELETE) (/(?:v1/|openapi)[\w./{}*…%-]*[\w}*…])`?")
+_SEGMENT = r"([\w.*…%-]+|\{\w+\})"
 
 
 def in_words_of(door: Door, text: str) -> str:
@@ -221,12 +299,16 @@ def next_step(door: Door, code: str, said: str) -> str:
 def _act(door: Door, written: str, route: str) -> str:
     for pattern, words in _acts():
         if found := pattern.fullmatch(route):
-            named = [
-                one.strip("{}").removesuffix("_id").upper() if "{" in one else one for one in found.groups()
-            ]
+            named = [_named(door, one) for one in found.groups()]
             text = (words.cli if door is Door.CLI else words.sdk).format(*named)
             return f"`{text}`" if written.startswith("`") else text
     return written
+
+
+def _named(door: Door, said: str) -> str:
+    if "{" in said:
+        return said.strip("{}").removesuffix("_id").upper()
+    return shlex.quote(unquote(said)) if door is Door.CLI and "%" in said else unquote(said)
 
 
 @cache

@@ -119,7 +119,7 @@ class Egress:
         policy = await self._store.read(lambda conn: records.load_policy(conn, sandbox.id))
         traffic = await self.outlets.kept(sandbox.id)
         if policy is None or traffic is None:
-            raise Conflict(why="the sandbox has no way out yet, or none any more")
+            raise _no_way_out(sandbox)
         outlet = self.outlets.outlet(sandbox.id)
         return Shown(policy=policy, traffic=traffic, open=0 if outlet is None else len(outlet.flows))
 
@@ -134,7 +134,7 @@ class Egress:
     ) -> None:
         standing = records.load_policy(conn, sandbox.id)
         if standing is None:
-            raise Conflict(why="the sandbox has no way out yet, or none any more")
+            raise _no_way_out(sandbox)
         changed = _save(conn, standing, decide_policy, version, now, what="the rules")
         _tell(conn, changed, kind="sandbox.egress_changed", caller=caller)
 
@@ -194,7 +194,10 @@ def _save(
 ) -> KeptPolicy:
     """Saves the next version of a policy. Raises Conflict unless `version` is the present one or None."""
     if version is not None and version != standing.version:
-        raise Conflict(why=f"{what} are at version {standing.version} by now, not {version}")
+        raise Conflict(
+            why=f"{what} are at version {standing.version} by now, not {version}",
+            hint="Look at them again, and change those.",
+        )
     policy = check_policy(decide_policy(standing.policy))
     changed = replace(standing, policy=policy, version=standing.version + 1, changed_at=now)
     records.save_policy(conn, changed)
@@ -250,3 +253,10 @@ async def open_egress(
         finally:
             dependencies.start_hooks.remove(outlets)
             await outlets.flush()
+
+
+def _no_way_out(sandbox: Sandbox) -> Conflict:
+    return Conflict(
+        why="the sandbox has no way out yet, or none any more",
+        hint=f"See how it is: GET /v1/sandboxes/{sandbox.id}.",
+    )

@@ -194,7 +194,12 @@ class VolumeKeeping:
 
     def _refuse_attached(self, volume_id: str) -> None:
         if holder := next(iter(self._dependencies.attached(volume_id)), None):
-            raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached", sandbox_id=holder)
+            raise Conflict(
+                why=f"{volume_id} is attached to {holder}",
+                reason="attached",
+                sandbox_id=holder,
+                hint=f"Remove that sandbox first: DELETE /v1/sandboxes/{holder}.",
+            )
         if volume_id in self._dependencies.exchanged:
             raise _being_restored(volume_id)
 
@@ -232,6 +237,8 @@ def _refuse_attached(dependencies: BackendDependencies, sandbox_id: str, mount: 
             raise Conflict(
                 why=f"{mount.volume_id} is attached to {holder}, {how}",
                 reason="attached",
+                hint=f"Remove that sandbox first (DELETE /v1/sandboxes/{holder}), or let all of them read it"
+                " only (ro).",
             )
 
 

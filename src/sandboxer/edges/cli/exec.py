@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, duration, pairs
-from sandboxer.edges.cli.output import err, print_error, print_json
+from sandboxer.edges.cli.output import err, print_error, print_json, size
 from sandboxer.sdk.commands import Chunk, Piece, Settings, What
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -154,7 +154,7 @@ def _print_pieces(pieces: Iterator[Piece]) -> int:
 def write_chunk(chunk: Chunk, *, is_stderr: bool = False) -> None:
     """Writes it to the stream it came from, or to stderr."""
     if chunk.dropped:
-        err.print(f"[yellow]… {chunk.dropped} bytes of {chunk.stream} were dropped[/]")
+        err.print(f"[yellow]… {size(chunk.dropped)} of {chunk.stream} were dropped[/]")
     target = sys.stdout.buffer if chunk.stream == "stdout" and not is_stderr else sys.stderr.buffer
     target.write(chunk.data)
     target.flush()

@@ -173,11 +173,20 @@ def _unmount_all(settings: Settings) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        # Never across a mount, whatever an operator has mounted there.
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], check=True)
-    else:
+    """Removes what is there, but not across a mount: what an operator has mounted there stays, and so does a
+    mount point itself.
+    """
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    itself = ["-mindepth", "1"] if os.path.ismount(path) else []
+    words = ["find", str(path), "-xdev", *itself, "-depth", "-delete"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CommandFailed(
+            f"Not all of {path} could be removed: {done.stderr.strip().splitlines()[0]}",
+            next_step=f"Unmount what is mounted below it (findmnt --submounts {path}), and repeat this.",
+        )
 
 
 def _program() -> str:

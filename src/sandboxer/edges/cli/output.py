@@ -191,7 +191,7 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
     # All of it may be the words of a platform that means harm.
     facts = {name: plain(value).plain for name, value in facts.items() if value is not None}
     said = facts["message"].strip() or type(error).__name__
-    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), said)
+    paragraph = Text.assemble(("error: ", "bold red"), said)
     if not said.endswith((".", "!", "?")):
         paragraph.append(".")
     if facts["next_step"]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, Url
+from sandboxer.edges.cli.options import Json, Url, anyone
 from sandboxer.edges.cli.output import facts_table, out, print_json
 from sandboxer.edges.cli.verbs import group
 from sandboxer.edges.cli.wallet import DEFAULT, PasswordFile, open_file
@@ -131,6 +131,7 @@ def top_up(
 
         sandboxer pay top-up 10000 --key-file k --network eip155:8453 --asset 0x8335… --most 20000000
     """
+    _demand_shop(url)
     payer = (
         _payer(wallet, password_file, asset, token, stacks_node)
         if key_file is None
@@ -160,10 +161,28 @@ def key(
 
         sandboxer pay key 1 --months 3 --wallet agent.wallet --save-key key.json
     """
+    _demand_shop(url)
     payer = _payer(wallet, password_file, asset, token, stacks_node)
     with Sandboxer(url=url, wallet=payer) as platform:
         bought = platform.payments.buy_key(tier, months)
         _tell(bought, payer, platform.credentials.url, save_key, is_json=json)
+
+
+def _demand_shop(url: str | None) -> None:
+    """Asks before the wallet is opened whether anything is sold for what is in it."""
+    with anyone(url, None) as platform:
+        prices = platform.account.pricing()
+    if prices.networks:
+        return
+    if prices.coins:
+        raise CommandFailed(
+            "This platform takes coins, and nothing by x402.",
+            next_step=f"Ask for an address: sandboxer invoice create {prices.coins[0].coin} --sats 10000",
+        )
+    raise CommandFailed(
+        "Nothing is sold here: this platform takes no payments.",
+        next_step="Go on without: sandboxer create. Its operator sells by docs/guides/pay.md.",
+    )
 
 
 def _become(words: list[str]) -> NoReturn:

@@ -246,6 +246,11 @@ def _plan(
 
 
 def open_file(file: Path, password_file: Path | None) -> agent.AgentWallet:
+    if not file.expanduser().exists():
+        raise CommandFailed(
+            f"There is no wallet at {file}.",
+            next_step=f"Make one: sandboxer wallet create --file {file}",
+        )
     return agent.open_wallet(file.expanduser(), _password(password_file))
 
 

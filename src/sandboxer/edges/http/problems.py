@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
-from sandboxer.edges.http.matcher import operation_of
+from sandboxer.edges.http.matcher import matched, operation_of
 from sandboxer.kernel import errors
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError, TooLarge, Unauthenticated
 from sandboxer.wire.next_steps import LISTS
@@ -290,8 +290,13 @@ def status_of(error: SandboxerError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def document(error: SandboxerError, request_id: str) -> dict[str, object]:
-    """Returns the problem as it is sent. Facts that would shadow a member of the document are left out."""
+def document(
+    error: SandboxerError, request_id: str, place: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """Returns the problem as it is sent. Facts that would shadow a member of the document are left out.
+
+    `place` is what the path of the request names.
+    """
     status = status_of(error)
     facts = dict(error.facts)
     hint = facts.pop("hint", None)
@@ -302,13 +307,16 @@ def document(error: SandboxerError, request_id: str) -> dict[str, object]:
         facts, detail = {}, "Something broke on our side."
     else:
         detail = str(error)
-    base = _members(status, error.code, detail, str(hint or error.what_next()), request_id)
+    base = _members(status, error.code, detail, str(hint or error.what_next(**place or {})), request_id)
     extra = {name: _plain(value) for name, value in facts.items() if name not in base and value is not None}
     return {**base, **extra}
 
 
 def response(
-    error: SandboxerError, request_id: str, extra_headers: Mapping[str, str] | None = None
+    error: SandboxerError,
+    request_id: str,
+    extra_headers: Mapping[str, str] | None = None,
+    place: Mapping[str, str] | None = None,
 ) -> Response:
     status = status_of(error)
     headers = dict(extra_headers or {})
@@ -318,7 +326,7 @@ def response(
         headers["retry-after"] = RETRY_AFTER_S
     if status == 429:
         headers["retry-after"] = str(error.facts.get("retry_after_s", RETRY_AFTER_S))
-    return _render(document(error, request_id), headers)
+    return _render(document(error, request_id, place), headers)
 
 
 def model_of(request: Request, error: SandboxerError) -> Problem:
@@ -341,7 +349,9 @@ async def on_sandboxer_error(request: Request, error: Exception) -> Response:
         log.error("broken (%s): %s", request_id, error, exc_info=error)
     if status_of(error) >= 500:
         request.app.state.platform.metrics.failures.labels(error.code).inc()
-    return response(error, request_id, request.scope.get(ANSWER_HEADERS))
+    found = matched(request.scope)
+    place = None if found is None else found.names
+    return response(error, request_id, request.scope.get(ANSWER_HEADERS), place)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -15,11 +15,12 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
+from sandboxer.accounts.operators import demand_operator
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.edges.http.authentication import LEASE, caller_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
-from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.wire import sandboxes as wire
@@ -49,8 +50,7 @@ def lease_of(scope: Scope) -> Lease:
 
 def require_owner(connection: HTTPConnection) -> Caller:
     who = caller(connection)
-    if not who.is_owner:
-        raise Forbidden(why="this is for the owner of the platform", reason="operator_only")
+    demand_operator(who)
     return who
 
 

@@ -259,18 +259,24 @@ class HotWalletPlan:
     caps: Mapping[str, Cap]
 
 
+_SET_CAP = "Its owner sets another cap, or pays from another wallet."
+
+
 def check_spend(cap: Cap | None, journal: Iterable[Spent], asset: str, amount: int, *, now: datetime) -> None:
     """Raises `Forbidden` when this payment would pass a cap. What is sent counts, fees included."""
     if amount <= 0:
         raise InvalidRequest(field="amount", why="nothing to pay")
     if cap is None:
-        raise Forbidden(why=f"this wallet has no cap for {asset}, so it spends none; set one")
+        raise Forbidden(why=f"this wallet has no cap for {asset}, so it spends none", hint=_SET_CAP)
     if amount > cap.per_payment:
-        raise Forbidden(why=f"{amount} is above the cap of {cap.per_payment} for one {asset} payment")
+        raise Forbidden(
+            why=f"{amount} is above the cap of {cap.per_payment} for one {asset} payment", hint=_SET_CAP
+        )
     today = sum(each.amount for each in journal if each.asset == asset and each.at > now - DAY)
     if today + amount > cap.per_day:
         raise Forbidden(
-            why=f"{amount} on top of {today} in 24 hours is above the cap of {cap.per_day} {asset} a day"
+            why=f"{amount} on top of {today} in 24 hours is above the cap of {cap.per_day} {asset} a day",
+            hint=_SET_CAP,
         )
 
 

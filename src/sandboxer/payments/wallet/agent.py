@@ -240,7 +240,7 @@ def create_vault(path: Path, password: str, content: bytes) -> Vault:
     key = _derived(header, password, path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not create_private_file(path, _sealed(header, AESGCM(key), content)):
-        raise Conflict(why=f"there is a wallet at {path} already")
+        raise Conflict(why=f"there is a wallet at {path} already", hint="Name another file.")
     return Vault(path, header, key, content)
 
 
@@ -267,7 +267,10 @@ def _opened(cipher: AESGCM, header: dict[str, object], sealed: bytes) -> bytes:
     try:
         return cipher.decrypt(sealed[:12], sealed[12:], _bound(header))
     except (InvalidTag, ValueError):
-        raise Forbidden(why="the password is wrong, or the wallet's file was changed") from None
+        raise Forbidden(
+            why="the password is wrong, or the wallet's file was changed",
+            hint="Give the wallet's password again, or restore its file from its words.",
+        ) from None
 
 
 def _sealed(header: dict[str, object], cipher: AESGCM, content: bytes) -> str:

@@ -56,7 +56,10 @@ async def open_line(
     sandbox = await dependencies.visible(sandbox_id, caller)
     _check_state(sandbox, activity, busy_with=dependencies.operations.running(sandbox_id))
     if sandbox.handle is None:
-        raise Conflict(why=f"sandbox {sandbox_id} has not been made yet")
+        raise Conflict(
+            why=f"sandbox {sandbox_id} has not been made yet",
+            hint=f"Wait until it is ready: GET /v1/sandboxes/{sandbox_id}.",
+        )
     if activity == ActivityKind.WATCH:
         yield limited(await dependencies.backend_of(sandbox).guest(sandbox.handle))
         return

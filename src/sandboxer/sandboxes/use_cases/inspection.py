@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
+from sandboxer.accounts.operators import demand_operator
 from sandboxer.accounts.records import accounts
 from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, SeesStrays, Usage
 from sandboxer.identity.keys import Caller, keys
-from sandboxer.kernel.errors import Forbidden, IllegalTransition, InvalidRequest, SandboxerError
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, State
@@ -120,19 +121,14 @@ def owners_of(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
 
 async def find_stale(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
     """Return what backends hold without a record. Owner only."""
-    require_owner(caller)
+    demand_operator(caller)
     return await dependencies.quarantine.look()
 
 
 async def reap_stale(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
     """Remove everything without a record. Returns what was removed. Owner only."""
-    require_owner(caller)
+    demand_operator(caller)
     return await dependencies.quarantine.reap()
-
-
-def require_owner(caller: Caller) -> None:
-    if not caller.is_owner:
-        raise Forbidden(why="this concerns the whole host; only the owner key may do it")
 
 
 class UnknownSandboxes:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from sandboxer.accounts.operators import demand_operator
 from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
@@ -21,7 +22,6 @@ from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases.inspection import require_owner
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
 from sandboxer.store.repository import Also
@@ -183,7 +183,7 @@ async def expire(
 
     `before` is called with those that will be ended, before the first is.
     """
-    require_owner(caller)
+    demand_operator(caller)
     now = dependencies.clock.now()
     due = [sandbox for sandbox in dependencies.repository.living() if end_due(sandbox, now=now) is not None]
     if not apply:

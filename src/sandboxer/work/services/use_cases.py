@@ -129,7 +129,11 @@ class ServiceUseCases:
         """Puts the service to sleep. One that sleeps already counts as success."""
         service = self.get(service_id, caller)
         if service.state not in (*ALIVE, State.SLEEPING):
-            raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
+            raise Conflict(
+                why=f"it is {service.state}, nothing of it can sleep",
+                reason="not_running",
+                hint=f"See why: GET /v1/services/{service.name}/logs.",
+            )
         await pause.freeze(self.dependencies.sandboxes, service.sandbox_id, caller)
         return await self.supervisor.reconciler(service.id).settle()
 
@@ -234,7 +238,11 @@ class ServiceUseCases:
         reconciler = self.supervisor.reconciler(service.id)
         async with reconciler.alone() as service:
             if service.state is State.CREATING:
-                raise Conflict(why="it is still being made", reason="creating")
+                raise Conflict(
+                    why="it is still being made",
+                    reason="creating",
+                    hint=f"See how far it is: GET /v1/services/{service.name}/logs.",
+                )
             await self._up(service, caller, may_wake=may_wake)
             if service.state is State.SLEEPING:
                 service = await self.dependencies.repository.move(

@@ -250,7 +250,11 @@ class Sessions:
         session = await self.get(session_id, caller)
         attached = self._repository.attached(session_id)
         if session.state is State.ENDED:
-            raise Conflict(why=f"{session_id} has ended ({session.reason})", reason="session_ended")
+            raise Conflict(
+                why=f"{session_id} has ended ({session.reason})",
+                reason="session_ended",
+                hint="Make another: POST /v1/sessions.",
+            )
         if session.state is not State.READY or attached is None:
             if (refusal := self._repository.ended_by_money(session)) is not None:
                 raise refusal

@@ -14,7 +14,7 @@ from rich.console import Group
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId
-from sandboxer.edges.cli.output import ago, columns
+from sandboxer.edges.cli.output import ago, columns, size
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.access import AccountEgress, Egress
@@ -198,7 +198,7 @@ def _policy(found: wire.Egress | wire.AccountEgress) -> Answer:
     lines = [
         f"[dim]everything else: {found.default}[/]",
         *(f"[dim]{one.secret} goes into {one.header} of requests to {one.host}[/]" for one in found.secrets),
-        f"[dim]{found.sent_bytes} bytes sent, {found.received_bytes} received,"
+        f"[dim]{size(found.sent_bytes)} sent, {size(found.received_bytes)} received,"
         f" {found.open_connections} connections open{ended}[/]",
     ]
     return Answer(found, Group(rules, *lines))

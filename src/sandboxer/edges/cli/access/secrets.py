@@ -10,7 +10,7 @@ import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId
-from sandboxer.edges.cli.output import ago, columns
+from sandboxer.edges.cli.output import ago, columns, size
 from sandboxer.edges.cli.verbs import Answer, gone, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.secrets import InjectedSecret
@@ -32,7 +32,7 @@ def set_secret(platform: Sandboxer, name: Name) -> Answer:
     """
     value = _read_value(name)
     kept = platform.secrets.set(name, value)
-    return Answer(kept, f"kept {kept.name} ({kept.size_bytes} bytes)")
+    return Answer(kept, f"kept {kept.name} ({size(kept.size_bytes)})")
 
 
 @verb(app, "list")

@@ -36,7 +36,7 @@ from sandboxer.edges.cli.options import (
     mounts,
     pairs,
 )
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
 from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.kernel.program import late
 from sandboxer.sdk.code import CodeChunk, CodePiece, Options
@@ -348,4 +348,4 @@ def _print_output(job: Job) -> None:
     err.out(job.result.stderr, end="", highlight=False)
     lost = job.result.stdout_dropped + job.result.stderr_dropped
     if lost:
-        err.print(f"[yellow]… {lost} bytes were not kept[/]")
+        err.print(f"[yellow]… {size(lost)} were not kept[/]")
