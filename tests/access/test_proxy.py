@@ -67,7 +67,7 @@ async def test_bodies_pass_whole_in_every_framing(proxied: Proxied) -> None:
     assert pipelined.count(b"HTTP/1.1 200 OK") == 2
 
 
-# Whatever the kernel takes for a client who does not read: some of these answers end where the proxy has too much.
+# Whatever the kernel takes for a client who does not read: some of these end where the proxy has too much.
 SIZES = range(1_000_000, 7_000_000, 200_000)
 
 
