@@ -36,7 +36,7 @@ IMAGE = $(STATE_DIR)/images/base/image.json
 rerun-failed = TMPDIR=/var/tmp scripts/rerun-failed $$? $(BIN)/pytest
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: system venv guest image ## Everything needed to run; the CLI is then at .venv/bin/sandboxer
 	@echo "Ready: $(BIN)/sandboxer"
@@ -69,6 +69,15 @@ test-languages: test-setup image-languages ## The five programs of every languag
 
 test-tiers: test-setup ## The five programs of every language of some images (TIERS="shells jvm"; all: every tier)
 	SANDBOXER_TEST_TIERS="$(TIERS)" $(PYTEST) tests/languages/test_tiers.py -m slow --timeout 3600 $(PYTEST_ARGS)
+
+# Their repositories, checked out: of the SDKs, and of the code interpreter.
+SUITE ?=
+test-e2b: test-setup ## E2B's own live suites against a platform of ours (SUITE="/path/E2B /path/code-interpreter"); writes build/e2b.json
+	$(call need-disk,20)
+	TMPDIR=/var/tmp $(BIN)/python -m tests.e2b.suites $(SUITE)
+
+e2b-matrix: test-setup ## Every feature through several versions of E2B's clients; writes the table of docs/guides/e2b.md
+	TMPDIR=/var/tmp $(BIN)/python -m tests.e2b.matrix
 
 check: dev ## ruff, mypy, import rules, sizes, documents and what is generated
 	$(BIN)/ruff check .
@@ -124,7 +133,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow test-faults test-long test-languages test-tiers bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -146,4 +155,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest image image-builder image-languages
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest image image-builder image-languages

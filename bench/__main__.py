@@ -18,6 +18,7 @@ from bench.measurements import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
+from bench.scenarios import e2b as clients_of_e2b
 from bench.scenarios.egress import egress
 from bench.scenarios.execute import execute
 from bench.scenarios.fairness import UNCOUNTED, fairness, fairness_as_shipped
@@ -34,7 +35,7 @@ from bench.scenarios.transfer import transfer
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "silence", "signed", "startup", "ledger")
+SCENARIOS = (*SANDBOXES, "egress", "e2b", "warm", "fairness", "silence", "signed", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -101,6 +102,10 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                 idle = (20, 5.0) if words.quick else (500, 30.0)
                 measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
         measure("egress", lambda: egress(folder, images_dir, 2 if words.quick else min(rounds, 9)))
+        if "e2b" in wanted:
+            with open_platform(folder, images_dir, settings=clients_of_e2b.SETTINGS) as running:
+                many = {"count": 20} if words.quick else {}
+                measure("e2b", lambda: clients_of_e2b.e2b(running, words.image, rounds, **many))
         if "fairness" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("fairness", lambda: fairness(running, rounds))
@@ -128,7 +133,7 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1
-    needs_image = words.against or not {*SANDBOXES, "warm", "fairness", "silence"}.isdisjoint(
+    needs_image = words.against or not {*SANDBOXES, "e2b", "warm", "fairness", "silence"}.isdisjoint(
         words.only or SCENARIOS
     )
     if needs_image and not (words.image / "bin").exists():

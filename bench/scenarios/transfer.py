@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -35,7 +36,8 @@ def transfer(running: Running, rounds: int) -> Iterator[Row | Samples]:
     wanted = {"resources": {"disk_mb": 1024, "memory_mb": 512}}
     sandbox_id = wire.ask("POST", "/v1/sandboxes", wanted).json()["id"]
     content = f"/v1/sandboxes/{sandbox_id}/files/content?path=/big"
-    with bare_server(running) as bare:
+    with bare_server(running) as port:
+        bare = Wire("127.0.0.1", port, running.key)
         for _ in range(rounds):
             for name, line, target in (("bare", bare, "/content"), ("sandbox", wire, content)):
                 _round(measured, name, line, target, chunk, digest.hexdigest())
@@ -61,7 +63,8 @@ def _round(measured: Measured, name: str, line: Wire, target: str, chunk: bytes,
 
 
 @contextmanager
-def bare_server(running: Running) -> Iterator[Wire]:
+def bare_server(running: Running) -> Iterator[int]:
+    """Yields the port of the floor, which keeps files on the disk where sandboxes are."""
     pool = running.state_dir / "pool"
     folder = (pool if pool.is_dir() else running.state_dir) / ".bench"
     folder.mkdir(exist_ok=True)
@@ -70,18 +73,20 @@ def bare_server(running: Running) -> Iterator[Wire]:
         [sys.executable, "-m", "bench.bare", str(port), str(folder)], cwd=Path(__file__).parents[2]
     )
     try:
-        yield _dial(port, running)
+        _wait_until_it_listens(port)
+        yield port
     finally:
         process.terminate()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _dial(port: int, running: Running) -> Wire:
+def _wait_until_it_listens(port: int) -> None:
     deadline = time.monotonic() + 20.0
     while True:
         try:
-            return Wire("127.0.0.1", port, running.key)
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -24,6 +24,7 @@ struct watch {
     int size;
     struct buf batch;
     size_t mark;
+    uint32_t placed;                    /* the cookie of the last file that left a temporary name */
     char last[8192];                    /* the event before, to merge runs of writes */
     enum change last_change;
 };
@@ -103,6 +104,12 @@ static enum change change_of(uint32_t mask)
     return mask & (IN_MOVED_FROM | IN_MOVE_SELF) ? CHANGE_MOVED : CHANGE_REMOVED;
 }
 
+/* What the kernel calls a file that has no name yet: "#" and its number. */
+static bool is_nameless(const char *name)
+{
+    return *name == '#' && name[1] && !name[1 + strspn(name + 1, "0123456789")];
+}
+
 static void on_event(struct watch *w, const struct inotify_event *e)
 {
     if (e->mask & IN_Q_OVERFLOW) {
@@ -120,14 +127,22 @@ static void on_event(struct watch *w, const struct inotify_event *e)
     /* A folder below speaks of itself through its parent; only the root has no parent here. */
     if (!e->len && e->wd != 1)
         return;
-    if (e->len && !strncmp(e->name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)))
+    if (e->len && !strncmp(e->name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX))) {
+        if (e->mask & IN_MOVED_FROM)
+            w->placed = e->cookie;
         return;
+    }
     char path[8192];
     if (!e->len)
         snprintf(path, sizeof path, "%s", folder);
     else if (snprintf(path, sizeof path, "%s/%s", strcmp(folder, "/") ? folder : "", e->name) >= (int)sizeof path)
         return;
+    if (e->len && is_nameless(e->name) && e->mask & (IN_MODIFY | IN_ATTRIB) && access(path, F_OK))
+        return;
     put_event(w, path, change_of(e->mask));
+    /* The host wrote it aside: it came, and was written, as by any other program. */
+    if (e->mask & IN_MOVED_TO && e->cookie && e->cookie == w->placed)
+        put_event(w, path, CHANGE_MODIFIED);
     if (w->recursive && e->mask & IN_ISDIR && e->mask & (IN_CREATE | IN_MOVED_TO))
         if (add(w, path, true, 1) == EMFILE)
             put_event(w, path, CHANGE_OVERFLOW);

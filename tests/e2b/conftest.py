@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.e2b import new_api_key, pointed_at
+from tests.support.caddy import why_no_caddy
+from tests.support.e2b import PATIENT, Tls, new_api_key, pointed_at, tls_platform
 from tests.support.platforms import Up, real_platform, scripted_platform, why_not_real
 
-SETTINGS = {"SANDBOXER_CHARGING": "false"}
+SETTINGS = {"SANDBOXER_CHARGING": "false", **PATIENT}
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +40,12 @@ def real_key(real_up: Up, request: pytest.FixtureRequest) -> Iterator[str]:
     key = new_api_key(real_up, "e2b-" + request.module.__name__.rpartition("_")[2])
     with pointed_at(real_up, key):
         yield key
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
+    """A platform by a domain, with TLS."""
+    if why := why_not_real() or why_no_caddy():
+        pytest.skip(why)
+    with tls_platform(tmp_path_factory.mktemp("e2b-tls") / "state") as made:
+        yield made

@@ -108,6 +108,14 @@ def test_a_sandbox_that_is_gone_is_not_running(real_key: str) -> None:
         sandbox.commands.run("true")
 
 
+def test_a_command_whose_sandbox_is_killed_says_so(real_key: str) -> None:
+    sandbox = Sandbox.create(timeout=60, allow_internet_access=False)
+    sleeping = sandbox.commands.run("sleep 600", background=True)
+    sandbox.kill()
+    with pytest.raises(TimeoutException, match="sandbox was killed or reached its end of life"):
+        sleeping.wait()
+
+
 def test_the_token_of_one_sandbox_opens_no_other_and_ends_with_its_key(
     real_up: Up, real_key: str, sandbox: Sandbox
 ) -> None:

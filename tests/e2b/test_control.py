@@ -64,6 +64,20 @@ def test_a_paused_one_keeps_its_files_and_is_resumed_by_connecting(api_key: str)
         assert again.get_info().state is SandboxState.RUNNING
 
 
+def test_a_client_that_always_asks_for_memory_may_pause(up: Up, api_key: str) -> None:
+    """Clients of a year could not say otherwise: 2.45 of either language among them."""
+    for language, version, status in (
+        ("python", "2.45.1", 204),
+        ("js", "2.45.0", 204),
+        ("python", "2.63.0", 400),
+    ):
+        with Sandbox.create(timeout=60) as sandbox:
+            headers = {"X-API-Key": api_key, "lang": language, "package_version": version}
+            address = f"{up.url}/e2b/sandboxes/{sandbox.sandbox_id}/pause"
+            answer = httpx.post(address, headers=headers, json={"memory": True}, trust_env=False)
+            assert answer.status_code == status, answer.text
+
+
 def test_lists_have_pages_and_filters(api_key: str) -> None:
     made = [Sandbox.create(metadata={"run": "lists", "no": str(no)}) for no in range(3)]
     made[0].pause()
@@ -80,12 +94,34 @@ def test_lists_have_pages_and_filters(api_key: str) -> None:
         one.kill()
 
 
+def test_lists_may_be_oldest_first_of_one_template_and_since_a_moment(api_key: str) -> None:
+    made = [Sandbox.create(metadata={"run": "order", "no": str(no)}) for no in range(3)]
+    query = SandboxQuery(metadata={"run": "order"})
+    pages = Sandbox.list(query, limit=2, order="asc")
+    assert [one.metadata["no"] for one in pages.next_items()] == ["0", "1"]
+    assert [one.metadata["no"] for one in pages.next_items()] == ["2"]
+    since = made[2].get_info().started_at
+    for more, wanted in (
+        ({"started_after": since}, ["2"]),
+        ({"started_after": since + timedelta(seconds=1)}, []),
+        ({"template": "base"}, ["2", "1", "0"]),
+        ({"template": "another"}, []),
+    ):
+        found = Sandbox.list(SandboxQuery(metadata={"run": "order"}, **more)).next_items()
+        assert [one.metadata["no"] for one in found] == wanted, more
+    for one in made:
+        one.kill()
+
+
 def test_metrics_say_what_it_may_use(api_key: str) -> None:
     with Sandbox.create() as sandbox:
         (found,) = sandbox.get_metrics()
         assert found.cpu_count == 2
         assert found.mem_total > 0
         assert found.disk_total > 0
+        now = datetime.now(UTC)
+        assert sandbox.get_metrics(start=now - timedelta(hours=1), end=now)
+        assert not sandbox.get_metrics(start=now - timedelta(hours=2), end=now - timedelta(hours=1))
 
 
 def test_a_wrong_key_an_unknown_template_and_a_strangers_sandbox_are_refused(up: Up, api_key: str) -> None:
@@ -100,6 +136,15 @@ def test_a_wrong_key_an_unknown_template_and_a_strangers_sandbox_are_refused(up:
             Sandbox.connect(mine.sandbox_id, api_key=stranger)
         assert Sandbox.kill(mine.sandbox_id, api_key=stranger) is False
         assert Sandbox.list(api_key=stranger).next_items() == []
+
+
+def test_a_client_that_is_too_old_is_told_so(up: Up, api_key: str) -> None:
+    headers = {"X-API-Key": api_key, "package_version": "0.16.2"}
+    body = {"templateID": "base"}
+    answer = httpx.post(f"{up.url}/e2b/sandboxes", headers=headers, json=body, trust_env=False)
+    # What its JavaScript shows of a refusal is the message.
+    assert (answer.status_code, answer.json()["code"]) == (400, 400)
+    assert "too old" in answer.json()["message"]
 
 
 def test_what_is_not_here_is_refused_by_name(api_key: str) -> None:

@@ -6,7 +6,6 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -15,9 +14,8 @@ import pytest
 from e2b import Sandbox
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b.keys import bearer_of
-from tests.support.caddy import free_port, why_no_caddy
-from tests.support.e2b import Resolver, new_api_key
-from tests.support.platforms import Up, real_platform, why_not_real
+from tests.support.e2b import Resolver, Tls
+from tests.support.platforms import Up
 
 # A server that says what it was asked with.
 SHOWS_HEADERS = """
@@ -43,36 +41,17 @@ class Edge:
 
 
 @pytest.fixture(scope="module")
-def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
-    if why := why_not_real() or why_no_caddy():
-        pytest.skip(why)
-    state, port = tmp_path_factory.mktemp("e2b-tls") / "state", free_port()
-    settings = {
-        "SANDBOXER_CHARGING": "false",
-        "SANDBOXER_HTTPS": "true",
-        "SANDBOXER_PROXY_HTTPS_PORT": str(port),
-    }
+def edge(tls: Tls) -> Iterator[Edge]:
     resolver = Resolver()
-    with real_platform(state, settings=settings) as up, pytest.MonkeyPatch.context() as patch:
-        authority = state / "edge/certificates/pki/authorities/local/root.crt"
-        key, domain = new_api_key(up), f"localhost:{port}"
-        _wait_for(authority)
+    trust = ssl.create_default_context(cafile=str(tls.authority))
+    with pytest.MonkeyPatch.context() as patch:
         for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
             patch.delenv(name, raising=False)
-        patch.setenv("SSL_CERT_FILE", str(authority))
-        patch.setenv("E2B_DOMAIN", domain)
-        patch.setenv("E2B_API_KEY", key)
-        trust = ssl.create_default_context(cafile=str(authority))
+        for name in ("SSL_CERT_FILE", "E2B_DOMAIN", "E2B_API_KEY"):
+            patch.setenv(name, tls.environment[name])
         with httpx.Client(proxy=resolver.url, verify=trust, timeout=30) as browser:
-            yield Edge(up, key, domain, {"proxy": resolver.url}, browser)
+            yield Edge(tls.up, tls.key, tls.domain, {"proxy": resolver.url}, browser)
     resolver.close()
-
-
-def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not file.is_file():
-        assert time.monotonic() < deadline, f"there is no {file}"
-        time.sleep(0.05)
 
 
 def test_a_domain_and_a_key_are_enough(edge: Edge) -> None:
@@ -102,6 +81,8 @@ def test_signed_addresses_open_one_file_until_they_end(edge: Edge) -> None:
             download.replace("signature=v1_", "signature=v1_%C3%BC"),
         ):
             assert edge.browser.get(wrong).status_code == 401, wrong
+        over = edge.browser.get(sandbox.download_url("signed ü+", use_signature_expiration=-5))
+        assert over.json() == {"code": 401, "message": "signature is already expired"}
 
 
 def test_a_program_is_reached_by_the_host_of_its_port_by_everybody(edge: Edge) -> None:

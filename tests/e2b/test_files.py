@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from e2b.exceptions import FileNotFoundException, InvalidArgumentException
 
-from e2b import FilesystemEventType, FileType, Sandbox
+from e2b import FilesystemEvent, FilesystemEventType, FileType, Sandbox
 from sandboxer.edges.e2b.multipart import parts
 from sandboxer.kernel.errors import InvalidRequest
 
@@ -99,6 +99,23 @@ def test_changes_are_gathered_until_the_watcher_is_stopped(sandbox: Sandbox) -> 
     watcher.stop()
     with pytest.raises(Exception, match="already stopped"):
         watcher.get_new_events()
+
+
+def test_what_a_client_writes_is_created_and_written(sandbox: Sandbox) -> None:
+    sandbox.files.make_dir("entries")
+    watcher = sandbox.files.watch_dir("entries", include_entry=True)
+    sandbox.files.write("entries/new", "four")
+    seen: list[FilesystemEvent] = []
+    deadline = time.monotonic() + 30
+    while len(seen) < 3:
+        assert time.monotonic() < deadline, seen
+        seen += watcher.get_new_events()
+    kinds = FilesystemEventType.CREATE, FilesystemEventType.CHMOD, FilesystemEventType.WRITE
+    assert [(event.name, event.type) for event in seen] == [("new", kind) for kind in kinds]
+    assert [event.entry and (event.entry.path, event.entry.size) for event in seen] == [
+        ("/home/user/entries/new", 4)
+    ] * 3
+    watcher.stop()
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])

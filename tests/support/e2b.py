@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
+import struct
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b.keys import api_key_of
-from tests.support.platforms import Up
+from tests.support.platforms import NONE, Up, free_port, real_platform
 
 
 def new_api_key(up: Up, account: str = "e2b") -> str:
@@ -30,6 +38,133 @@ def pointed_at(up: Up, api_key: str) -> Iterator[None]:
         patch.setenv("E2B_SANDBOX_URL", f"{up.url}/e2b/envd")
         patch.setenv("NO_PROXY", "127.0.0.1")
         yield
+
+
+INSTALLED = Path("/var/tmp/sandboxer-e2b")
+# All of a run come from one address and one account, and many of them fail on purpose.
+PATIENT = dict.fromkeys(
+    (
+        "SANDBOXER_LIMIT_BUCKET_ONLY",
+        "SANDBOXER_LIMIT_ADDRESS",
+        "SANDBOXER_LIMIT_REFUSALS",
+        "SANDBOXER_LIMIT_PORT_REFUSALS",
+        "SANDBOXER_LIMIT_WAKES",
+    ),
+    "100000",
+)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """A platform with TLS below a domain, and what a program of E2B's is given to use it."""
+
+    up: Up
+    key: str
+    domain: str
+    authority: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a program that knows nothing but the domain and the key, and trusts our authority."""
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith(("E2B_", "SANDBOXER_"))
+        }
+        trusted = dict.fromkeys(("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"), str(self.authority))
+        return plain | trusted | {"E2B_DOMAIN": self.domain, "E2B_API_KEY": self.key}
+
+
+@contextmanager
+def tls_platform(state: Path, *, settings: Mapping[str, str] = NONE, pool_mb: int = 3072) -> Iterator[Tls]:
+    """`sandboxer up --https` on real walls, with a key of an account."""
+    port = free_port()
+    chosen = {
+        "SANDBOXER_CHARGING": "false",
+        "SANDBOXER_HTTPS": "true",
+        "SANDBOXER_PROXY_HTTPS_PORT": str(port),
+        **PATIENT,
+        **settings,
+    }
+    with real_platform(state, settings=chosen, pool_mb=pool_mb) as up:
+        authority = state / "edge/certificates/pki/authorities/local/root.crt"
+        deadline = time.monotonic() + 60
+        while not authority.is_file():
+            assert time.monotonic() < deadline, f"there is no {authority}"
+            time.sleep(0.05)
+        yield Tls(up, new_api_key(up), f"localhost:{port}", authority)
+
+
+class Names:
+    """A name server that leads every name below `localhost` to this machine and knows no other, for programs
+    that take no proxy. They see it in a mount namespace of their own, whose `resolv.conf` is another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        address = f"127.53.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+        self._socket.bind((address, 53))
+        self._file = folder / "resolv.conf"
+        self._file.write_text(f"nameserver {address}\n")
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Returns the command that runs another one where these names are known."""
+        script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", script, str(self._file), *words]
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                asked, whom = self._socket.recvfrom(4096)
+                with suppress(IndexError, struct.error):
+                    self._socket.sendto(_answer(asked), whom)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _answer(asked: bytes) -> bytes:
+    """Returns the address of this machine for a name below `localhost`, as RFC 1035 has it."""
+    end = asked.index(b"\0", 12) + 5
+    question = asked[12:end]
+    is_here = question[:-4].lower().endswith(b"\x09localhost\0")
+    wants_ipv4 = struct.unpack(">H", question[-4:-2])[0] == 1
+    records = (
+        b"\xc0\x0c" + struct.pack(">HHIH4B", 1, 1, 60, 4, 127, 0, 0, 1) if is_here and wants_ipv4 else b""
+    )
+    # No error for what is here, though it may have no address of the kind; no such name for the rest.
+    head = struct.pack(">HHHHH", 0x8180 if is_here else 0x8183, 1, bool(records), 0, 0)
+    return asked[:2] + head + question + records
+
+
+def python_with(*packages: str) -> str:
+    """Returns the interpreter of an environment with these packages, made once, outside of this tree."""
+
+    def make(folder: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+
+    return str(_made_once(packages, make) / "bin/python")
+
+
+def node_with(*packages: str) -> Path:
+    """Returns a folder with these packages, made once, outside of this tree."""
+
+    def make(folder: Path) -> None:
+        (folder / "package.json").write_text('{"private": true, "type": "module"}')
+        quiet = ("--no-fund", "--no-audit", "--ignore-scripts", "--loglevel=error")
+        subprocess.run(["npm", "install", *quiet, *packages], cwd=folder, check=True)
+
+    return _made_once(packages, make)
+
+
+def _made_once(packages: Sequence[str], make: Callable[[Path], None]) -> Path:
+    folder = INSTALLED / "+".join(packages).replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (INSTALLED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            make(folder)
+            (folder / "complete").touch()
+    return folder
 
 
 class Resolver:

@@ -233,10 +233,20 @@ def load_account(conn: Connection, account: str, states: Iterable[State]) -> lis
     return rows.where(conn, sandboxes.c.account == account, wanted)
 
 
-def listed(account: str | None, labels: Mapping[str, str], states: Collection[State]) -> Select[Any]:
+def listed(
+    account: str | None,
+    labels: Mapping[str, str],
+    states: Collection[State],
+    *,
+    image: str | None = None,
+    ready_since: datetime | None = None,
+) -> Select[Any]:
     """Asks for the sandboxes of an account; None: everyone's. Without states, all but destroyed ones."""
     words = [state.value for state in states]
-    query = rows.matching(account=account).where(sandboxes.c.state.in_(words) if words else rows.is_left)
+    query = rows.matching(account=account, image=image)
+    query = query.where(sandboxes.c.state.in_(words) if words else rows.is_left)
+    if ready_since is not None:
+        query = query.where(sandboxes.c.ready_at >= ready_since)
     for key, value in labels.items():
         mark = sandbox_labels.alias()
         query = query.where(

@@ -58,9 +58,13 @@ class Repository(Generic[R, T]):
     async def find(self, id: str) -> R | None:
         return await self.store.read(lambda conn: self.rows.load(conn, id))
 
-    async def page(self, query: Select[Any], *, cursor: str | None, limit: int) -> Page[R]:
-        """Returns some of the records that `query` asks for, newest first."""
-        return await self.store.read(lambda conn: self.rows.page(conn, query, cursor=cursor, limit=limit))
+    async def page(
+        self, query: Select[Any], *, cursor: str | None, limit: int, oldest_first: bool = False
+    ) -> Page[R]:
+        """Returns some of the records that `query` asks for, newest first unless it is said otherwise."""
+        return await self.store.read(
+            lambda conn: self.rows.page(conn, query, cursor=cursor, limit=limit, oldest_first=oldest_first)
+        )
 
     async def create(
         self,

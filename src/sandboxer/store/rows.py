@@ -204,9 +204,19 @@ class Rows(Generic[R]):
     def where(self, conn: Connection, *where: ColumnElement[bool]) -> list[R]:
         return self.all(conn, self.select.where(*where))
 
-    def page(self, conn: Connection, query: Select[Any], *, cursor: str | None, limit: int) -> Page[R]:
-        """Newest first."""
-        found = self.all(conn, newest_first(query, self.table, cursor=cursor, limit=limit))
+    def page(
+        self,
+        conn: Connection,
+        query: Select[Any],
+        *,
+        cursor: str | None,
+        limit: int,
+        oldest_first: bool = False,
+    ) -> Page[R]:
+        """Newest first, unless they are wanted the other way round."""
+        found = self.all(
+            conn, by_age(query, self.table, cursor=cursor, limit=limit, oldest_first=oldest_first)
+        )
         return Page(records=found[:limit], next_cursor=next_cursor(found, limit))
 
     def matching(self, **wanted: object) -> Select[Any]:
@@ -313,13 +323,17 @@ class Listed(Protocol):
     def created_at(self) -> datetime: ...
 
 
-def newest_first(query: Select[Any], table: Table, *, cursor: str | None, limit: int) -> Select[Any]:
+def by_age(
+    query: Select[Any], table: Table, *, cursor: str | None, limit: int, oldest_first: bool
+) -> Select[Any]:
     """Asks for one row more than `limit`, for `next_cursor`. The table has `created_at` and `id`."""
+    made, id_ = table.c.created_at, table.c.id
     if cursor is not None:
         at, last_id = _open_cursor(cursor)
-        older = and_(table.c.created_at == at, table.c.id < last_id)
-        query = query.where(or_(table.c.created_at < at, older))
-    return query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit + 1)
+        beside = and_(made == at, id_ > last_id if oldest_first else id_ < last_id)
+        query = query.where(or_(made > at if oldest_first else made < at, beside))
+    order = (made, id_) if oldest_first else (made.desc(), id_.desc())
+    return query.order_by(*order).limit(limit + 1)
 
 
 def next_cursor(found: Sequence[Listed], limit: int) -> str | None:

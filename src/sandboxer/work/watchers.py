@@ -11,7 +11,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -100,11 +100,17 @@ class Watchers:
         )
         return watcher_id
 
-    def events(self, sandbox_id: str, caller: Caller, watcher_id: str) -> tuple[str, Sequence[FileEvent]]:
+    async def events(
+        self, sandbox_id: str, caller: Caller, watcher_id: str
+    ) -> tuple[str, Sequence[FileEvent]]:
         """Returns the folder, and what has changed in it since it was last asked. Raises NotFound."""
         found = self._find(sandbox_id, caller, watcher_id)
         if not found.ending.expired():
             found.ending.reschedule(asyncio.get_running_loop().time() + FORGOTTEN_AFTER_S)
+        # Whoever changes a file and asks at once would be too early: changes come by a line of their own, and
+        # by the time that another question was answered from inside, they have come.
+        with suppress(SandboxerError):
+            await self._files.stat(sandbox_id, caller, found.path)
         return found.path, found.take()
 
     def end(self, sandbox_id: str, caller: Caller, watcher_id: str) -> None:

@@ -1,37 +1,52 @@
 """E2B's code interpreter, over our sessions: a context is a session in the sandbox, an execution is a cell.
 
-Code without a context runs in the default one of its language, which is made when it is first needed.
+Code without a context runs in the default one of its language, which is made when it is first needed; those
+that E2B always has are listed before, by names that stand for them.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import shlex
+import textwrap
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
-from sandboxer.edges.e2b.answers import answer
+from sandboxer.edges.e2b.answers import RUNNING, answer
 from sandboxer.edges.e2b.users import HOME
+from sandboxer.edges.e2b.words import is_of_sandbox
 from sandboxer.edges.http.authentication import Shape
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
+from sandboxer.edges.http.disconnection import ClientGone
 from sandboxer.kernel.budget import SMALL
 from sandboxer.kernel.errors import InvalidRequest, NotFound, TooLarge
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 from sandboxer.wire.sessions import CELL_TIMEOUT_MAX_S
-from sandboxer.work.sessions.cells import Cell, Part, Text
+from sandboxer.work.sessions.cells import Cell, Part, Status, Text
+from sandboxer.work.sessions.interpreters import find_interpreter
 from sandboxer.work.sessions.records import Session, State
 from sandboxer.work.sessions.use_cases import WantedSession
 
 _ANY = Asked[Any, Any, Any]
 _DEFAULT = "e2b-default"
+# Languages whose default context E2B has from the beginning.
+_ALWAYS = ("python", "javascript")
+# How a variable is set, how it is dropped, and how its value is written, by language.
+_SETTERS: Mapping[str, tuple[str, str, Callable[[str], str]]] = {
+    "python": ("__import__('os').environ['%s'] = %s", "__import__('os').environ.pop('%s', None)", repr),
+    "javascript": ("process.env['%s'] = %s", "delete process.env['%s']", json.dumps),
+    "r": ("Sys.setenv('%s' = %s)", "Sys.unsetenv('%s')", json.dumps),
+    "bash": ("export %s=%s", "unset %s", shlex.quote),
+}
 _LIVING = frozenset({State.STARTING, State.READY})
 _STREAMS = {1: "stdout", 2: "stderr"}
 _FORMATS = {
@@ -68,18 +83,44 @@ class LineStream(EventStream):
     heartbeat = b'{"type": "keepalive"}\n'
 
     def _problem(self, problem: Mapping[str, Any]) -> StreamEvent:
+        if is_of_sandbox(problem):
+            # Clients look for a sandbox that is gone when an answer breaks off, and not when it says so.
+            raise ClientGone
         return _line(_error(str(problem["title"]), str(problem["detail"]), str(problem["next_step"])))
 
 
 async def execute(asked: AskedPathBody[SandboxPath, envd.Execute]) -> Response:
     body = asked.body
-    if body.env_vars:
-        raise InvalidRequest(field="env_vars", why="variables are set in the code here, not beside it")
     session = await _context(asked, body.language or "python", body.context_id)
-    cell = await asked.platform.sessions.submit(
-        session.id, asked.caller, body.code, timeout_s=CELL_TIMEOUT_MAX_S
-    )
+    record = await asked.platform.sandboxes.visible(session.sandbox_id, asked.caller)
+    code = _dedented(body.code) if session.language == "python" else body.code
+    cells = [code]
+    if body.env_vars:
+        meanwhile, after = _variables(session.language, body.env_vars, record.env)
+        cells = [meanwhile, code, after]
+    submitted = [
+        await asked.platform.sessions.submit(session.id, asked.caller, one, timeout_s=CELL_TIMEOUT_MAX_S)
+        for one in cells
+    ]
+    cell = submitted[len(submitted) // 2]
     return LineStream(_lines(asked, session.id, cell), begin_at_once=True)
+
+
+def _dedented(code: str) -> str:
+    """Returns code without the indentation that all of it has: notebooks take it, Python does not."""
+    return textwrap.dedent(code) if code.lstrip("\n")[:1].isspace() else code
+
+
+def _variables(language: str, wanted: Mapping[str, str], given: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the code that sets variables, and the code that brings back what the sandbox was given."""
+    if language not in _SETTERS:
+        raise InvalidRequest(
+            field="env_vars", why=f"variables of {language} are set in the code, not beside it"
+        )
+    write, drop, quote = _SETTERS[language]
+    meanwhile = [write % (name, quote(value)) for name, value in wanted.items()]
+    after = [write % (name, quote(given[name])) if name in given else drop % name for name in wanted]
+    return "\n".join(meanwhile), "\n".join(after)
 
 
 async def create_context(asked: AskedPathBody[SandboxPath, envd.NewContext]) -> Response:
@@ -87,7 +128,14 @@ async def create_context(asked: AskedPathBody[SandboxPath, envd.NewContext]) -> 
 
 
 async def list_contexts(asked: Asked[SandboxPath]) -> Response:
-    return answer([_shown(session) for session in await _sessions(asked)])
+    sessions = await _sessions(asked)
+    begun = {session.language for session in sessions if session.name == _DEFAULT}
+    waiting = [
+        envd.Context.model_construct(id=_DEFAULT + "-" + language, language=language, cwd=HOME)
+        for language in _ALWAYS
+        if language not in begun
+    ]
+    return answer([*waiting, *(_shown(session) for session in sessions)])
 
 
 async def end_context(asked: Asked[operations.ContextPath]) -> Response:
@@ -105,6 +153,7 @@ async def restart_context(asked: Asked[operations.ContextPath]) -> Response:
 async def _context(asked: _ANY, language: str, context_id: str | None) -> Session:
     if context_id is not None:
         return await _found(asked, context_id)
+    language = find_interpreter(language).name
     for session in await _sessions(asked):
         if session.name == _DEFAULT and session.language == language and session.state in _LIVING:
             return session
@@ -122,10 +171,12 @@ async def _sessions(asked: _ANY) -> list[Session]:
     page = await asked.platform.sessions.list(
         asked.caller, sandbox_id=asked.path.sandbox_id, state=None, cursor=None, limit=_MOST
     )
-    return [session for session in page.records if session.state is not State.ENDED]
+    return [session for session in reversed(page.records) if session.state is not State.ENDED]
 
 
 async def _found(asked: _ANY, context_id: str) -> Session:
+    if context_id.startswith(_DEFAULT + "-"):
+        return await _context(asked, context_id.removeprefix(_DEFAULT + "-"), None)
     session = await asked.platform.sessions.get(context_id, asked.caller)
     if session.sandbox_id != asked.path.sandbox_id:
         raise NotFound(what="context", id=context_id)
@@ -144,6 +195,10 @@ async def _lines(asked: _ANY, session_id: str, cell: Cell) -> AsyncIterator[Stre
         if not cell.over.is_set():
             # Its client has left, most often because it took too long: the next one is not to wait for it.
             await asked.platform.sessions.interrupt(session_id, asked.caller)
+    if cell.status is Status.DIED:
+        record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
+        if record.state not in RUNNING:
+            raise NotFound(what="sandbox", id=record.id)
     if cell.fault is not None:
         yield _line(_error(cell.fault.name, cell.fault.message, cell.fault.traceback))
     yield _line({"type": "number_of_executions", "execution_count": cell.n})
@@ -161,6 +216,9 @@ def _part(part: Part, decoders: Mapping[int, codecs.IncrementalDecoder]) -> Line
     known: dict[str, Any] = {_FORMATS[kind]: value for kind, value in part.mimes.items() if kind in _FORMATS}
     with suppress(KeyError, ValueError, RecursionError, TooLarge):
         known["json"] = _json(part.mimes["application/json"])
+    # A string is said without its quotes.
+    if (shown := known.get("text", "")) and shown[0] in "'\"" and shown[0] == shown[-1]:
+        known["text"] = shown[1:-1]
     # What the code itself comes to is a text; what it shows on the way is a picture.
     return _line({"type": "result", "is_main_result": "text" in known, **known})
 

@@ -47,7 +47,8 @@ class E2bDoor:
         path = self._meant(scope) if scope["type"] == "http" else None
         if path is not None:
             kind = _value(scope["headers"], b"content-type").decode("latin-1")
-            send = Refusals(send, is_envd=_enter(scope, path), content_type=kind).send
+            is_envd = _enter(scope, path)
+            send = Refusals(send, is_envd=is_envd, content_type=kind, is_over=_is_over(scope)).send
         await self._app(scope, receive, send)
 
     def _meant(self, scope: Scope) -> str | None:
@@ -96,7 +97,7 @@ def _signed_by(scope: Scope) -> Callable[[str], bool]:
     query = dict(given)
     does = "read" if scope["method"] == "GET" else "write"
     ends = query.get("signature_expiration")
-    is_over = ends is not None and not (_MOMENT.fullmatch(ends) and int(ends) > time.time())
+    is_over = _is_over(scope)
     # Said twice, it could be signed once and done otherwise.
     is_plain = len(query) == len(given)
 
@@ -109,6 +110,14 @@ def _signed_by(scope: Scope) -> Callable[[str], bool]:
         return is_plain and not is_over and hmac.compare_digest(b"v1_" + digest.rstrip(b"="), shown)
 
     return is_signed
+
+
+def _is_over(scope: Scope) -> bool:
+    """Tells whether the time of a signed address is over."""
+    if b"signature_expiration=" not in scope["query_string"]:
+        return False
+    ends = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("signature_expiration", "")
+    return not (_MOMENT.fullmatch(ends) and int(ends) > time.time())
 
 
 def _value(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:

@@ -19,13 +19,16 @@ from sandboxer.edges.http.answers import moment, printable
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import LargeAnswer
 from sandboxer.edges.http.routes.work.files import AT_A_TIME
-from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound
+from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound, SandboxerError
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 
 _ANY = AskedPathBody[SandboxPath, Any]
 _PAGE = 500
+_BLOCK = 4096
 _QUIET: Mapping[str, Any] = {"keepalive": {}}
+# The end of the id of a watcher that is asked for entries too.
+_ENTRIES = ".entries"
 _TYPES = {FileKind.FILE: "FILE_TYPE_FILE", FileKind.DIRECTORY: "FILE_TYPE_DIRECTORY"}
 _BITS = {
     FileKind.FILE: modes.S_IFREG,
@@ -102,7 +105,7 @@ async def remove(asked: AskedPathBody[SandboxPath, envd.Named]) -> Response:
 
 async def watch(asked: Asked[SandboxPath]) -> Response:
     body = single_message(await asked.request.body(), envd.WatchFolder)
-    return ConnectStream(asked.request, _changes(asked, body), _QUIET)
+    return ConnectStream(asked.request, _stream(asked, body), _QUIET)
 
 
 async def create_watcher(asked: AskedPathBody[SandboxPath, envd.WatchFolder]) -> Response:
@@ -111,24 +114,29 @@ async def create_watcher(asked: AskedPathBody[SandboxPath, envd.WatchFolder]) ->
     watcher_id = await asked.platform.work.watchers.watch(
         asked.path.sandbox_id, asked.caller, path, recursive=asked.body.recursive
     )
-    return answer(envd.OpenWatcher.model_construct(watcher_id=watcher_id))
+    # Its id says how its changes are to be told, so that nothing is kept of it here.
+    return answer(
+        envd.OpenWatcher.model_construct(watcher_id=watcher_id + _ENTRIES * asked.body.include_entry)
+    )
 
 
 async def watcher_events(asked: AskedPathBody[SandboxPath, envd.Watcher]) -> Response:
-    path, events = asked.platform.work.watchers.events(
-        asked.path.sandbox_id, asked.caller, asked.body.watcher_id
-    )
-    shown = [_change(event, path) for event in events if event.change in _CHANGES]
+    watcher_id = asked.body.watcher_id.removesuffix(_ENTRIES)
+    path, events = await asked.platform.work.watchers.events(asked.path.sandbox_id, asked.caller, watcher_id)
+    told = _Told(path, asked if watcher_id != asked.body.watcher_id else None)
+    shown = [change for event in events for change in await told.changes(event)]
     return answer(envd.Changes.model_construct(events=shown))
 
 
 async def remove_watcher(asked: AskedPathBody[SandboxPath, envd.Watcher]) -> Response:
-    asked.platform.work.watchers.end(asked.path.sandbox_id, asked.caller, asked.body.watcher_id)
+    watcher_id = asked.body.watcher_id.removesuffix(_ENTRIES)
+    asked.platform.work.watchers.end(asked.path.sandbox_id, asked.caller, watcher_id)
     return answer(envd.Empty())
 
 
-async def _changes(asked: _ANY, body: envd.WatchFolder) -> AsyncIterator[Mapping[str, Any]]:
+async def _stream(asked: _ANY, body: envd.WatchFolder) -> AsyncIterator[Mapping[str, Any]]:
     path = _path(asked, body.path)
+    told = _Told(path, asked if body.include_entry else None)
     await _demand_folder(asked, path)
     source = asked.platform.work.files.watch(
         asked.path.sandbox_id, asked.caller, path, recursive=body.recursive
@@ -137,14 +145,34 @@ async def _changes(asked: _ANY, body: envd.WatchFolder) -> AsyncIterator[Mapping
         async for event in events:
             if event is None:
                 yield {"start": {}}
-            elif event.change in _CHANGES:
-                shown = _change(event, path)
+                continue
+            for shown in await told.changes(event):
                 yield {"filesystem": shown.model_dump(by_alias=True, exclude_none=True)}
 
 
-def _change(event: FileEvent, folder: str) -> envd.Change:
-    name = posixpath.relpath(printable(event.path), folder)
-    return envd.Change.model_construct(name=name, type=_CHANGES[event.change])
+class _Told:
+    """Says changes of a folder in envd's words."""
+
+    def __init__(self, folder: str, asked: _ANY | None) -> None:
+        self._folder = folder
+        # Who wants to know of each change what there is now; None: nobody.
+        self._asked = asked
+        self._created = ""
+
+    async def changes(self, event: FileEvent) -> list[envd.Change]:
+        if event.change not in _CHANGES:
+            return []
+        kinds = [_CHANGES[event.change]]
+        if event.change is FileChange.MODIFIED and event.path == self._created:
+            # envd gives a new file to its user before it writes to it, and that is seen too.
+            kinds.insert(0, "EVENT_TYPE_CHMOD")
+        self._created = event.path if event.change is FileChange.CREATED else ""
+        name = posixpath.relpath(printable(event.path), self._folder)
+        entry = None
+        if self._asked is not None:
+            with suppress(SandboxerError):
+                entry = await _entry(self._asked, event.path)
+        return [envd.Change.model_construct(name=name, type=kind, entry=entry) for kind in kinds]
 
 
 def _path(asked: _ANY, path: str) -> str:
@@ -176,7 +204,8 @@ async def _shown(asked: _ANY, info: FileInfo) -> envd.Entry:
         name=posixpath.basename(path) or "/",
         type=_TYPES.get(kind, "FILE_TYPE_SYMLINK" if is_link else "FILE_TYPE_UNSPECIFIED"),
         path=path,
-        size=str(info.size),
+        # Some file systems count nothing for a folder; E2B's counts a block.
+        size=str(info.size or (_BLOCK if kind is FileKind.DIRECTORY else 0)),
         mode=info.mode & 0o7777,
         permissions=modes.filemode(_BITS.get(info.kind, 0) | (info.mode & 0o7777)),
         owner=_NAMES.get(info.uid, str(info.uid)),

@@ -19,15 +19,19 @@ from sandboxer.edges.http.problems import PROBLEM_JSON
 
 # Said by what stands in front of the daemon, and so never as an error of Connect.
 _PLAIN = frozenset({401, 402, 403, 429, 502})
+# E2B's own words, and nothing beside them.
+_OVER = "signature is already expired"
 
 
 class Refusals:
     """Passes an answer on; a problem of ours is held back until it is whole, and said in E2B's words."""
 
-    def __init__(self, send: Send, *, is_envd: bool, content_type: str) -> None:
+    def __init__(self, send: Send, *, is_envd: bool, content_type: str, is_over: bool = False) -> None:
+        """`is_over`: the address was signed, and its time is over."""
         self._send = send
         self._is_envd = is_envd
         self._asked = content_type
+        self._is_over = is_over
         self._head: Message | None = None
         self._body = b""
 
@@ -54,6 +58,8 @@ class Refusals:
 
     def _translated(self, problem: Mapping[str, Any]) -> tuple[int, str, bytes]:
         status, message = status_of(problem), message_of(problem)
+        if self._is_over and status == 401:
+            return 401, "application/json", json.dumps({"code": 401, "message": _OVER}).encode()
         if self._is_envd and is_of_sandbox(problem):
             status, message = 502, f"{NOT_RUNNING}: {message}"
         kind = self._asked.partition(";")[0]

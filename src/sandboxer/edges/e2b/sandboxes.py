@@ -6,10 +6,12 @@ from the first call and not from a sandbox that behaves otherwise.
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.edges.e2b.answers import (
@@ -17,6 +19,7 @@ from sandboxer.edges.e2b.answers import (
     PROFILE,
     RUNNING,
     STATES,
+    TEMPLATE,
     TEMPLATES,
     answer,
     detail,
@@ -41,9 +44,14 @@ from sandboxer.wire.operations.sandboxes import SandboxPath
 M = TypeVar("M", bound=Said)
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 _LOGS = 1000
+# The first clients of each language that say how to pause only when they are told.
+_SAYS_WHAT_IS_MEANT = {"python": (2, 55), "js": (2, 51)}
+# Clients ask for what was until now, in whole seconds of a clock of their own.
+_NOW_S = 60
 
 
 async def create(asked: AskedBody[control.NewSandbox]) -> Response:
+    _demand_known_client(asked.request)
     platform, who, wanted = asked.platform, asked.caller, _wanted(asked.body)
     is_public = asked.body.network is None or asked.body.network.allow_public_traffic is not False
 
@@ -66,8 +74,17 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     return await make_once(asked.request, make, recall, show, is_personal=True)
 
 
+def _demand_known_client(request: Request) -> None:
+    """Raises InvalidRequest for clients before 1.0: they would look for another daemon inside."""
+    version = request.headers.get("package_version", "")
+    if version.startswith("0."):
+        why = f"this SDK of E2B ({version[:20]}) is too old for the sandboxes here; install 1.0 or later"
+        raise InvalidRequest(field="package_version", why=why)
+
+
 def _wanted(body: control.NewSandbox) -> CreateRequest:
-    for field, is_asked in (("autoPause", body.auto_pause), ("mcp", body.mcp), ("iam", body.iam)):
+    # A gateway of MCP is a program of the template, which clients start themselves.
+    for field, is_asked in (("autoPause", body.auto_pause), ("iam", body.iam)):
         if is_asked:
             raise InvalidRequest(field=field, why="this platform does not have it")
     return CreateRequest(
@@ -96,8 +113,6 @@ def _network(body: control.NewSandbox) -> str | None:
 
 async def list_sandboxes(asked: AskedQuery[operations.ListQuery]) -> Response:
     query = asked.query
-    if query.order != "desc" or query.started_after or query.template:
-        raise InvalidRequest(field="order", why="lists are newest first, by metadata and state only")
     words = query.state.split(",") if query.state else list(STATES)
     if unknown := [word for word in words if word not in STATES]:
         raise InvalidRequest(field="state", why=f"{unknown[0]!r} is neither running nor paused")
@@ -106,8 +121,11 @@ async def list_sandboxes(asked: AskedQuery[operations.ListQuery]) -> Response:
         asked.caller,
         labels=wanted_labels(query.metadata),
         states=frozenset().union(*(STATES[word] for word in words)),
+        image=TEMPLATE if query.template in TEMPLATES else query.template,
+        ready_since=query.started_after,
         cursor=query.next_token,
         limit=query.limit,
+        oldest_first=query.order == "asc",
     )
     following = {} if page.next_cursor is None else {"x-next-token": page.next_cursor}
     return answer([listed(record) for record in page.records], headers=following)
@@ -147,17 +165,29 @@ async def resume(asked: AskedPathBody[SandboxPath, control.Connect]) -> Response
 
 async def pause_sandbox(asked: Asked[SandboxPath]) -> Response:
     await _present(asked)
-    if (await _said(asked, control.Pause)).memory:
+    if (await _said(asked, control.Pause)).memory and not _always_says_memory(asked.request):
         why = "the memory of processes cannot be kept here, files can; pause with mode 'filesystem'"
         raise InvalidRequest(field="memory", why=why)
     await pause.stop(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller)
     return Response(status_code=204)
 
 
-async def metrics(asked: Asked[SandboxPath]) -> Response:
-    record = await _present(asked)
+def _always_says_memory(request: Request) -> bool:
+    """Tells whether it is a client that asks for memory to be kept whenever it pauses, unless told otherwise:
+    who uses it did not.
+    """
+    since = _SAYS_WHAT_IS_MEANT.get(request.headers.get("lang", ""))
+    numbers = re.match(r"(\d+)\.(\d+)", request.headers.get("package_version", ""))
+    return since is not None and numbers is not None and (int(numbers[1]), int(numbers[2])) < since
+
+
+async def metrics(asked: Asked[SandboxPath, operations.MetricsQuery]) -> Response:
+    """Answers what it uses now, which is all that is known; of another time, nothing."""
+    record, now = await _present(asked), asked.platform.clock.now()
+    if asked.query.end is not None and asked.query.end < now.timestamp() - _NOW_S:
+        return answer([])
     usage = await inspection.usage(asked.platform.sandboxes, record.id, asked.caller)
-    return answer([metric(record, usage, asked.platform.clock.now())])
+    return answer([metric(record, usage, now)])
 
 
 async def logs(asked: Asked[SandboxPath]) -> Response:
@@ -166,7 +196,7 @@ async def logs(asked: Asked[SandboxPath]) -> Response:
     return answer(control.Logs.model_construct(logs=[log_entry(event) for event in page]))
 
 
-async def _present(asked: AskedPathBody[SandboxPath, Any]) -> records.Sandbox:
+async def _present(asked: Asked[SandboxPath, Any, Any]) -> records.Sandbox:
     """Returns a sandbox that runs or is paused: E2B knows no others. Raises NotFound."""
     record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
     if record.state not in RUNNING | PAUSED:

@@ -10,6 +10,8 @@ from typing import Any
 
 # What E2B's own proxy says of a sandbox that is gone or paused; clients look for these words.
 NOT_RUNNING = "The sandbox was not found"
+# And what its clients say when one ends under a request.
+_ENDED = "the sandbox was killed or reached its end of life while the request was in flight"
 _CODES: Mapping[int, str] = {
     400: "invalid_argument",
     401: "unauthenticated",
@@ -43,7 +45,7 @@ def error_of(problem: Mapping[str, Any]) -> dict[str, str]:
     if problem["code"] == "path_exists":
         return {"code": "already_exists", "message": message_of(problem)}
     if is_of_sandbox(problem):
-        return {"code": "unavailable", "message": f"{NOT_RUNNING}: {message_of(problem)}"}
+        return {"code": "unavailable", "message": f"{NOT_RUNNING}: {_ENDED}: {message_of(problem)}"}
     if problem.get("reason") == "timed_out":
         return {"code": "deadline_exceeded", "message": message_of(problem)}
     return {"code": _CODES.get(status_of(problem), "unknown"), "message": message_of(problem)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from sqlalchemy import Connection, select
 
@@ -42,18 +43,21 @@ async def list_sandboxes(
     *,
     labels: Mapping[str, str] | None = None,
     states: Collection[State] = (),
+    image: str | None = None,
+    ready_since: datetime | None = None,
     cursor: str | None = None,
     limit: int = 50,
+    oldest_first: bool = False,
 ) -> Page[Sandbox]:
-    """List sandboxes, newest first.
+    """List sandboxes, newest first unless it is said otherwise.
 
     Without `states`, destroyed ones are left out. The owner sees everyone's.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequest(field="limit", why=f"{limit} is not between 1 and {MAX_LIMIT}")
     account = None if caller.is_owner else caller.account
-    query = listed(account, labels or {}, states)
-    return await dependencies.repository.page(query, cursor=cursor, limit=limit)
+    query = listed(account, labels or {}, states, image=image, ready_since=ready_since)
+    return await dependencies.repository.page(query, cursor=cursor, limit=limit, oldest_first=oldest_first)
 
 
 async def usage(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Usage:

@@ -48,7 +48,6 @@ class NewSandbox(Said):
     network: Network | None = None
     metadata: Metadata = Field(default_factory=dict)
     env_vars: Annotated[Env, Field(alias="envVars")] = Field(default_factory=dict)
-    mcp: dict[str, Any] | None = None
     iam: dict[str, Any] | None = None
     volume_mounts: Annotated[list[VolumeMount], Field(alias="volumeMounts", max_length=8)] = Field(
         default_factory=list

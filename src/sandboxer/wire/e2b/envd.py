@@ -150,7 +150,9 @@ class Entries(Told):
 
 class Change(Told):
     name: str
-    type: Literal["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE", "EVENT_TYPE_REMOVE", "EVENT_TYPE_RENAME"]
+    type: Literal[
+        "EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE", "EVENT_TYPE_REMOVE", "EVENT_TYPE_RENAME", "EVENT_TYPE_CHMOD"
+    ]
     entry: Entry | None = None
 
 
@@ -203,7 +205,7 @@ class Execute(Said):
     code: str
     context_id: str | None = None
     language: str | None = None
-    env_vars: dict[str, str] | None = None
+    env_vars: Env | None = None
 
 
 class NewContext(Said):

@@ -7,9 +7,9 @@ They are in a table of their own: clients, documents and verbs of ours are not m
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from sandboxer.wire.e2b import ROOT, control, envd
 from sandboxer.wire.operations.declaration import (
@@ -41,11 +41,16 @@ _ONE_V2 = replace(_ONE, path=f"{ROOT}/v2/sandboxes/{{sandbox_id}}")
 class ListQuery(Parameters):
     metadata: Annotated[str, Field(max_length=8192)] = ""
     state: Annotated[str, Field(max_length=64)] = ""
-    order: str = "desc"
-    started_after: Annotated[str | None, Field(alias="startedAfter")] = None
+    order: Literal["asc", "desc"] = "desc"
+    started_after: Annotated[AwareDatetime | None, Field(alias="startedAfter")] = None
     template: str | None = None
     next_token: Annotated[str | None, Field(alias="nextToken", max_length=512)] = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class MetricsQuery(Parameters):
+    start: int | None = None
+    end: int | None = None
 
 
 class ContextPath(SandboxPath):
@@ -110,7 +115,7 @@ RESUME = _ONE.operation(
     body=control.Connect,
     failures=(402,),
 )
-METRICS = _ONE.operation("e2bMetrics", "GET /metrics", "What it uses", control.Metric)
+METRICS = _ONE.operation("e2bMetrics", "GET /metrics", "What it uses", control.Metric, query=MetricsQuery)
 LOGS = _ONE_V2.operation("e2bLogs", "GET /logs", "What happened to it", control.Logs)
 
 _ENVD = replace(_ONE, access=Access.SANDBOX, path=f"{_ONE.path}/envd", needs=needs(Scope.EXEC), reads=None)

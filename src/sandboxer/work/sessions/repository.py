@@ -76,8 +76,10 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     # -- reading
 
-    async def page(self, query: Select[Any], *, cursor: str | None, limit: int) -> Page[Session]:
-        found = await super().page(query, cursor=cursor, limit=limit)
+    async def page(
+        self, query: Select[Any], *, cursor: str | None, limit: int, oldest_first: bool = False
+    ) -> Page[Session]:
+        found = await super().page(query, cursor=cursor, limit=limit, oldest_first=oldest_first)
         # The memory has what was not written down yet.
         known = [self._memory.get(session.id, session) for session in found.records]
         return Page(records=known, next_cursor=found.next_cursor)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.access.ports.ports import Ports, Preview, without_port
+from sandboxer.access.ports.ports import Ports, Preview, read_host, without_port
 from sandboxer.access.secrets.use_cases import Injection, Wiped
 from sandboxer.access.secrets.vault import FOLDER, Injected
 from sandboxer.edges.http.answers import from_record, json_response
@@ -107,10 +107,15 @@ async def ask_for_name(
     asked: AskedQuery[operations.AskForNameQuery],
 ) -> wire_previews.KnownName:
     name, settings = without_port(asked.query.domain), asked.platform.settings
-    if name not in (urlsplit(settings.url).hostname, f"{API_LABEL}.{settings.proxy_domain}"):
-        or_not_found(
-            await asked.platform.access.ports.by_name(name, settings.proxy_domain), what="name", id=name
-        )
+    if name in (urlsplit(settings.url).hostname, f"{API_LABEL}.{settings.proxy_domain}"):
+        return wire_previews.KnownName(domain=name)
+    address = read_host(name, settings.proxy_domain)
+    if address is None:
+        known: object = await asked.platform.access.ports.by_name(name, settings.proxy_domain)
+    else:
+        # Also of a sandbox that is gone: who asks whether it runs hears "no" by this name.
+        known = await asked.platform.sandboxes.repository.find(address.sandbox_id)
+    or_not_found(known, what="name", id=name)
     return wire_previews.KnownName(domain=name)
 
 

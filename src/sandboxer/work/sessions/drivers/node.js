@@ -27,9 +27,23 @@ process.on("unhandledRejection", (error) => console.error(error));
 // What is printed is there when the cell ends, though these are pipes.
 for (const stream of [process.stdout, process.stderr]) if (stream._handle) stream._handle.setBlocking(true);
 
+// Scripts of `vm` cannot import by themselves.
+globalThis._import = (from) => import(from);
+const imported = (_, names, from) => {
+  const lines = [`globalThis._module = await _import(${from});`];
+  const [, first, all, some] = /^(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)|\{([^}]*)\})?$/.exec(names || "") || [];
+  if (first) lines.push(`globalThis.${first} = _module.default ?? _module;`);
+  if (all) lines.push(`globalThis.${all} = _module;`);
+  for (const name of (some || "").split(",").map((word) => word.trim()).filter(Boolean)) {
+    const [theirs, ours] = name.split(/\s+as\s+/);
+    lines.push(`globalThis.${ours || theirs} = _module.${theirs};`);
+  }
+  return lines.join(" ");
+};
+
 const compile = (code, filename) => {
-  const plain = code.trimStart();
-  if (plain.startsWith("{") && !plain.endsWith(";")) {
+  const begun = code.trimStart();
+  if (begun.startsWith("{") && !begun.endsWith(";")) {
     try {
       return new vm.Script(`(${code}\n)`, { filename });
     } catch {}
@@ -37,9 +51,11 @@ const compile = (code, filename) => {
   try {
     return new vm.Script(code, { filename });
   } catch (error) {
-    if (!/\bawait\b/.test(code)) throw error;
+    // A module's imports are awaited, as a cell is no module; what it imports is kept.
+    const plain = code.replace(/^[ \t]*import\s+(?:([^'"]+?)\s+from\s+)?(['"][^'"]+['"]);?[ \t]*$/gm, imported);
+    if (!/\bawait\b/.test(plain)) throw error;
     // Names that a cell with `await` declares at its outermost level are kept all the same.
-    const kept = code.replace(/^(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=/gm, "globalThis.$1 =");
+    const kept = plain.replace(/^(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=/gm, "globalThis.$1 =");
     try {
       return new vm.Script(`(async () => (${kept}\n))()`, { filename });
     } catch {

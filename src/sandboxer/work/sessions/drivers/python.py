@@ -11,6 +11,7 @@ import contextlib
 import io
 import linecache
 import os
+import re
 import signal
 import sys
 import traceback
@@ -41,6 +42,20 @@ SHOWN = (
 )
 
 
+WORDS = {
+    "value": "text/plain",
+    "html": "text/html",
+    "markdown": "text/markdown",
+    "svg": "image/svg+xml",
+    "latex": "text/latex",
+    "json": "application/json",
+    "png": "image/png",
+    "jpeg": "image/jpeg",
+}
+# A line for the shell, as notebooks have it.
+SHELL_LINE = re.compile(r"^([ \t]*)(?:!|%(?=pip ))(.+)$", re.MULTILINE)
+
+
 def answer(word: str, text: Any) -> None:
     data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else bytes(text)
     data = b"%s %d\n" % (word.encode(), len(data)) + data
@@ -54,11 +69,15 @@ def on_interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
 
-def display(*things: Any) -> None:
-    """Shows things in the richest form they offer."""
+def display(*things: Any, raw: bool = False, **others: Any) -> None:
+    """Shows things in the richest form they offer; raw ones say by themselves which forms they have."""
     for thing in things:
         flush()
-        if is_figure(thing):
+        if raw and isinstance(thing, dict):
+            for word, kind in WORDS.items():
+                if kind in thing:
+                    answer(word, str(thing[kind]))
+        elif is_figure(thing):
             show_figure(thing)
         else:
             show(thing)
@@ -112,7 +131,14 @@ def run(code: str, n: int) -> None:
         # xonsh has a grammar of its own and uses the same namespace.
         shell.execer.exec(code + "\n", glbs=space, filename=name)
         return
-    tree = ast.parse(code, name)
+    try:
+        tree = ast.parse(code, name)
+    except SyntaxError:
+        plain = SHELL_LINE.sub(lambda line: f"{line[1]}__import__('os').system({line[2]!r})", code)
+        if plain == code:
+            raise
+        # What the shell says it ended with is nothing that the cell comes to.
+        tree = ast.parse(plain + "\nNone", name)
     ending = tree.body[-1] if tree.body else None
     last = ending if isinstance(ending, ast.Expr) else None
     if last is not None:

@@ -1,0 +1,213 @@
+"""`make test-e2b SUITE="…"`: E2B's own live suites against a platform of ours, by a domain and a key alone.
+
+A suite is a checkout of their repository: of the SDKs, of the code interpreter, or both. It is copied, and
+nothing of it is kept here. What every test came to is written to build/e2b.json. A test that failed or was
+skipped counts against us, unless outside.yaml names it and the thing outside of this machine that it lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.e2b import Names, Tls, tls_platform
+from tests.support.platforms import ROOT, why_not_real
+
+RESULTS = ROOT / "build" / "e2b.json"
+OUTSIDE = Path(__file__).with_name("outside.yaml")
+# Of all tests, how many may lack something outside.
+MOST_EXCUSED = 0.1
+POOL_MB = 12_288
+PYTEST = ("pytest", "pytest-asyncio", "pytest-xdist", "pytest-timeout", "pytest-dotenv", "python-dotenv")
+# What their tests in node have no use for: browsers, other runtimes, what generates and checks their source.
+UNUSED = ("@cloudflare/vitest-pool-workers", "@redocly/cli", "@typescript/native", "knip", "wrangler")
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    # Of its package, in the checkout.
+    folder: str
+    # Words of its runner: which tests it is.
+    tests: tuple[str, ...]
+
+    @property
+    def is_python(self) -> bool:
+        return not self.folder.endswith(("js", "js-sdk"))
+
+
+SUITES = (
+    Suite("python-sync", "packages/python-sdk", ("tests/sync",)),
+    Suite("python-async", "packages/python-sdk", ("tests/async",)),
+    Suite("js", "packages/js-sdk", ("--project", "unit", "--project", "template")),
+    Suite("code-interpreter-python", "python", ("tests",)),
+    Suite("code-interpreter-js", "js", ()),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    test: str
+    outcome: str
+    why: str = ""
+    # What it lacks, if the list names it.
+    lacks: str | None = None
+
+
+def main(words: Sequence[str]) -> int:
+    asked = _parser().parse_args(words)
+    if why := why_not_real():
+        sys.exit(why)
+    outside: Mapping[str, Mapping[str, str]] = yaml.safe_load(OUTSIDE.read_text()) or {}
+    seen: dict[str, list[Result]] = {}
+    work = asked.work
+    work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="e2b-", dir=work) as folder:
+        names = Names(Path(folder))
+        with tls_platform(Path(folder) / "state", pool_mb=POOL_MB) as edge:
+            for suite, checkout in _wanted(asked):
+                found = _run(suite, _copied(checkout, suite, work), names, edge, asked)
+                excuses = outside.get(suite.name, {})
+                seen[suite.name] = [_judged(one, excuses) for one in found]
+                _write(seen)
+        names.close()
+    return _report(seen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make test-e2b", description=__doc__)
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("--only", action="append", choices=[suite.name for suite in SUITES])
+    parser.add_argument("--match", help="only tests whose name has this")
+    parser.add_argument("--workers", default="2")
+    parser.add_argument("--work", type=Path, default=Path("/var/tmp/sandboxer-e2b"), help="kept between runs")
+    return parser
+
+
+def _wanted(asked: argparse.Namespace) -> Iterator[tuple[Suite, Path]]:
+    for suite in SUITES:
+        if asked.only and suite.name not in asked.only:
+            continue
+        for checkout in asked.checkouts:
+            if (checkout / suite.folder / "tests").is_dir():
+                yield suite, checkout
+
+
+def _copied(checkout: Path, suite: Suite, work: Path) -> Path:
+    """Returns a copy of a package with what its tests need installed, made once."""
+    kind = "code" if suite.name.startswith("code") else "sdk"
+    folder = work / f"{kind}-{'python' if suite.is_python else 'js'}"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(
+            checkout / suite.folder, folder, ignore=shutil.ignore_patterns("node_modules", ".env")
+        )
+        (_install_python if suite.is_python else _install_node)(folder)
+        (folder / "complete").touch()
+    return folder
+
+
+def _install_python(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
+    subprocess.run([folder / ".venv/bin/pip", "install", "-q", folder, *PYTEST], check=True)
+
+
+def _install_node(folder: Path) -> None:
+    package = json.loads((folder / "package.json").read_text())
+    for name in UNUSED:
+        package["devDependencies"].pop(name, None)
+    (folder / "package.json").write_text(json.dumps(package))
+    quiet = ("--no-fund", "--no-audit", "--ignore-scripts", "--loglevel=error", "--legacy-peer-deps")
+    subprocess.run(["npm", "install", *quiet], cwd=folder, check=True)
+
+
+def _run(suite: Suite, folder: Path, names: Names, edge: Tls, asked: argparse.Namespace) -> list[Result]:
+    report = folder / "report"
+    report.unlink(missing_ok=True)
+    if suite.is_python:
+        words = [str(folder / ".venv/bin/python"), "-m", "pytest", *suite.tests, "-q", "--tb=short"]
+        words += ["-p", "no:cacheprovider", "-n", asked.workers, f"--junitxml={report}"]
+        words += ["-k", asked.match] if asked.match else []
+    else:
+        words = ["npx", "vitest", "run", *suite.tests, "--reporter=default", "--reporter=json"]
+        words += [f"--outputFile.json={report}", f"--maxWorkers={asked.workers}"]
+        words += ["-t", asked.match] if asked.match else []
+    environment = {**edge.environment, "HOME": str(folder)}
+    subprocess.run(names.command(words), cwd=folder, env=environment, check=False, stdin=subprocess.DEVNULL)
+    return [*(_of_pytest(report) if suite.is_python else _of_vitest(report, folder))]
+
+
+def _of_pytest(report: Path) -> Iterator[Result]:
+    for case in ET.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname', '').replace('.', '/')}::{case.get('name')}"
+        wrong = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        if wrong is None:
+            yield Result(name, "passed")
+        else:
+            outcome = "skipped" if wrong.tag == "skipped" else "failed"
+            yield Result(name, outcome, _brief(wrong.get("message") or wrong.text or ""))
+
+
+def _of_vitest(report: Path, folder: Path) -> Iterator[Result]:
+    outcomes = {"passed": "passed", "failed": "failed"}
+    for file in json.loads(report.read_text())["testResults"]:
+        where = os.path.relpath(file["name"], folder)
+        if not file["assertionResults"]:
+            yield Result(where, "failed", _brief(file.get("message", "")))
+        for case in file["assertionResults"]:
+            why = _brief(" ".join(case["failureMessages"]))
+            yield Result(f"{where}::{case['fullName']}", outcomes.get(case["status"], "skipped"), why)
+
+
+def _brief(text: str) -> str:
+    return " ".join(text.split())[:400]
+
+
+def _judged(result: Result, excuses: Mapping[str, str]) -> Result:
+    return Result(result.test, result.outcome, result.why, excuses.get(result.test))
+
+
+def _write(seen: Mapping[str, Sequence[Result]]) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    shown: dict[str, Any] = {
+        name: {"counts": _counts(results), "tests": [asdict(one) for one in results]}
+        for name, results in seen.items()
+    }
+    RESULTS.write_text(json.dumps(shown, indent=1))
+
+
+def _counts(results: Sequence[Result]) -> Counter[str]:
+    return Counter("excused" if one.lacks and one.outcome != "passed" else one.outcome for one in results)
+
+
+def _report(seen: Mapping[str, Sequence[Result]]) -> int:
+    every = [one for results in seen.values() for one in results]
+    wrong = [one for one in every if one.outcome != "passed" and not one.lacks]
+    healed = [one for one in every if one.outcome == "passed" and one.lacks]
+    excused = [one for one in every if one.outcome != "passed" and one.lacks]
+    for one in wrong:
+        print(f"{one.outcome}: {one.test}\n    {one.why}")
+    for one in healed:
+        print(f"{OUTSIDE.name} names what passes: {one.test}")
+    for name, results in seen.items():
+        print(f"{name}: {dict(_counts(results))}")
+    print(RESULTS)
+    is_short = len(excused) <= MOST_EXCUSED * len(every)
+    return 0 if every and is_short and not wrong and not healed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
