@@ -12,19 +12,48 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void say(int sync, enum word word, int number, const char *step_name) {
+enum { PASSED_MAX = STEERED };
+
+bool line_send(int sync, const void *data, size_t size, const int *fds, size_t count) {
+    char control[CMSG_SPACE(PASSED_MAX * sizeof *fds)] = {0};
+    struct iovec part = {(void *)data, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(count * sizeof *fds);
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        *head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(count * sizeof *fds)};
+        memcpy(CMSG_DATA(head), fds, count * sizeof *fds);
+    }
+    return sendmsg(sync, &message, MSG_NOSIGNAL) == (ssize_t)size;
+}
+
+ssize_t line_receive(int sync, void *data, size_t size, int *fds, size_t count) {
+    char control[CMSG_SPACE(PASSED_MAX * sizeof *fds)] = {0};
+    struct iovec part = {data, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(sync, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *head = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    for (size_t i = 0; i < count; i++) fds[i] = -1;
+    if (head && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(count * sizeof *fds))
+        memcpy(fds, CMSG_DATA(head), count * sizeof *fds);
+    return n;
+}
+
+static void say(int sync, enum word word, int number, const char *step_name, const int *fds, size_t count) {
     struct message message = {.word = word, .number = number};
     snprintf(message.step, sizeof message.step, "%s", step_name);
-    if (send(sync, &message, sizeof message, MSG_NOSIGNAL) != sizeof message) _exit(1);
+    if (!line_send(sync, &message, sizeof message, fds, count)) _exit(1);
 }
 
 _Noreturn void complain(int sync, const char *step_name) {
-    say(sync, WORD_FAILED, errno, step_name);
+    say(sync, WORD_FAILED, errno, step_name, NULL, 0);
     _exit(1);
 }
 
@@ -52,12 +81,14 @@ static pid_t spawn_first(void) {
 _Noreturn void child_main(const struct order *order, const struct stage *stage, struct kept *kept) {
     char go;
     give_up_the_host(order, stage, kept);
-    say(kept->sync, WORD_USERNS, 0, "");
+    say(kept->sync, WORD_USERNS, 0, "", NULL, 0);
     if (unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)) complain(kept->sync, "namespaces");
-    if (recv(kept->sync, &go, 1, 0) != 1) _exit(1);
+    network_make(order, kept);
+    if (order->way_out) say(kept->sync, WORD_NETWORK, 0, "", kept->steered, STEERED);
+    if (line_receive(kept->sync, &go, 1, &kept->steering, 1) != 1) _exit(1);
     pid_t pid = spawn_first();
     if (pid < 0) complain(kept->sync, "first_process");
     if (!pid) first_process(order, stage, kept);
-    say(kept->sync, WORD_PID, pid, "");
+    say(kept->sync, WORD_PID, pid, "", NULL, 0);
     _exit(0);
 }

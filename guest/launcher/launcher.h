@@ -16,8 +16,10 @@
 #define STEPS_MAX 24
 #define VOLUMES_MAX 16
 
-/* What the supervisor inherits beside stdio; everything above is closed. */
-enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4 };
+/* What the supervisor inherits beside stdio; everything else is closed. The last are of a sandbox with a way out: its
+ * sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. */
+enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4, FD_STEERED = 5, FD_STEERING = 8 };
+enum steered { TO_PROXY, TO_NAMES, TO_NAMES_STREAM, STEERED };
 
 /* One thing to do on the host, in the order given. */
 enum act_kind {
@@ -52,6 +54,7 @@ struct order {
     uint32_t base, count; /* the sandbox's uid range */
     uint64_t capabilities;
     bool nests;           /* programs in it may make namespaces of their own */
+    unsigned way_out;     /* the inside port of the proxy that every connection is led to; 0: none */
     unsigned long shm_bytes;
     unsigned ptys;
     unsigned long sigpending;
@@ -71,17 +74,22 @@ struct stage {
     int orders;      /* the server's end of life is an EOF here */
     int mounts;      /* the clean mount namespace */
     bool time;       /* whether this kernel has time namespaces */
+    bool steers;     /* whether it can lead connections to a way out */
     struct sock_fprog filters[2]; /* of a sandbox, and of one that nests */
 };
 
 /* What the first process keeps by intention, by the numbers it has in the worker. */
 struct kept {
     int sync, listen;
+    int steered[STEERED], steering;
     int joins[LIST_MAX];
 };
 
+/* What leads the connections of one sandbox, before it is attached. */
+struct steering { int map, program; };
+
 /* From the child or the first process to the worker. */
-enum word { WORD_USERNS = 1, WORD_PID, WORD_FAILED };
+enum word { WORD_USERNS = 1, WORD_NETWORK, WORD_PID, WORD_FAILED };
 struct message {
     enum word word;
     int number; /* pid, or errno */
@@ -141,6 +149,15 @@ _Noreturn void order_perform(const struct order *order, const struct stage *stag
 /* child.c */
 _Noreturn void child_main(const struct order *order, const struct stage *stage, struct kept *kept);
 _Noreturn void complain(int sync, const char *step_name);
+/* Between child and worker: a message with descriptors. Receiving fills in -1 for those that did not come. */
+bool line_send(int sync, const void *data, size_t size, const int *fds, size_t count);
+ssize_t line_receive(int sync, void *data, size_t size, int *fds, size_t count);
+
+/* network.c */
+void network_make(const struct order *order, struct kept *kept);
+bool steering_load(struct steering *steering);
+int steering_attach(const struct steering *steering, const int *sockets, int network);
+bool steering_try(void);
 
 /* walls.c */
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept);

@@ -5,6 +5,7 @@
  * processes that are not threads, and single milliseconds. It decides nothing: see launcher.h, struct order.
  *
  *     launcher ORDERS_FD SUPERVISOR [LOCK_FD]
+ *     launcher steers          says whether this kernel can lead connections to a way out, and why not
  *
  * Answers: `tag=…` then `made=1 pid= start= t.<step>=<ms>…`, or `failed=<step> errno= text=`.
  * LOCK_FD is only held: whoever can lock it knows that no worker is left. */
@@ -55,6 +56,7 @@ static void serve_one(const struct stage *stage) {
         return;
     }
     if (!parsed) answer_failed("order", EINVAL, fits ? why : "order too large");
+    if (!stage->steers) order.way_out = 0; /* its programs have the proxy's variables alone; `doctor` says so */
     order_perform(&order, stage);
 }
 
@@ -63,6 +65,7 @@ static struct stage prepare(char **argv) {
     /* Sockets made for sandboxes must not belong to the host's network. */
     if (unshare(CLONE_NEWNET)) perror("launcher: network namespace"), exit(1);
     stage.time = !access("/proc/self/ns/time", F_OK);
+    stage.steers = steering_try();
     if (!filter_make(&stage.filters[false], false) || !filter_make(&stage.filters[true], true))
         fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
     stage.mounts = stage_make(argv[2]);
@@ -71,7 +74,13 @@ static struct stage prepare(char **argv) {
     return stage;
 }
 
+static int say_whether_it_steers(void) {
+    if (!unshare(CLONE_NEWNET) && steering_try()) return 0;
+    return perror("launcher: steering"), 1;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "steers")) return say_whether_it_steers();
     if (argc < 3) return fprintf(stderr, "usage: launcher ORDERS_FD SUPERVISOR [LOCK_FD]\n"), 2;
     if (argc > 3) fcntl(atoi(argv[3]), F_SETFD, FD_CLOEXEC);
     /* The stage must be passable for every sandbox's uid, whatever umask the server runs with. */

@@ -63,6 +63,7 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "count") && number(value, UINT32_MAX, &n)) o->count = (uint32_t)n;
     else if (!strcmp(key, "capabilities") && number(value, ~0ul, &n)) o->capabilities = n;
     else if (!strcmp(key, "nests")) o->nests = !strcmp(value, "1");
+    else if (!strcmp(key, "way_out") && number(value, 65535, &n)) o->way_out = (unsigned)n;
     else if (!strcmp(key, "shm_bytes") && number(value, ~0ul, &n)) o->shm_bytes = n;
     else if (!strcmp(key, "ptys") && number(value, 4096, &n)) o->ptys = (unsigned)n;
     else if (!strcmp(key, "sigpending") && number(value, 1u << 20, &n)) o->sigpending = n;

@@ -10,15 +10,12 @@
 #include <linux/keyctl.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
-#include <net/if.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -72,16 +69,6 @@ static void place_proc(const struct order *order, int proc, const struct kept *k
     for (size_t i = 0; i < order->mask_count; i++) cover(order->masks[i], kept);
 }
 
-static void raise_loopback(const struct kept *kept) {
-    struct ifreq request = {.ifr_name = "lo"};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    MUST(fd, "loopback");
-    MUST(ioctl(fd, SIOCGIFFLAGS, &request), "loopback");
-    request.ifr_flags |= IFF_UP | IFF_RUNNING;
-    MUST(ioctl(fd, SIOCSIFFLAGS, &request), "loopback");
-    close(fd);
-}
-
 static void limit(int resource, rlim_t soft, rlim_t hard) {
     struct rlimit now;
     if (getrlimit(resource, &now)) return;
@@ -104,23 +91,36 @@ static void forget_the_past(const struct order *order, const struct kept *kept) 
     limit(RLIMIT_CORE, 1, 1); /* not 0: see hold_core_limit */
 }
 
-/* stdio, the listening socket, and the line to the worker, which closes itself at exec. */
-static void keep_only(struct kept *kept, int *program_folder) {
-    /* Out of the way first, so that no target number is one of the sources. */
-    int sync = fcntl(kept->sync, F_DUPFD_CLOEXEC, 64);
-    int listen = fcntl(kept->listen, F_DUPFD_CLOEXEC, 64);
-    int programs = fcntl(*program_folder, F_DUPFD_CLOEXEC, 64);
+/* Out of the way first, so that no target number is one of the sources. */
+static int aside(int fd, const struct kept *kept) {
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 64);
+    MUST(moved, "fds");
+    return moved;
+}
+
+/* What belongs to the way out, if there is one. */
+static void keep_steered(const struct kept *kept) {
+    for (int i = 0; i < STEERED; i++) MUST(dup2(kept->steered[i], FD_STEERED + i), "fds");
+    MUST(dup2(kept->steering, FD_STEERING), "fds");
+}
+
+/* stdio, the listening socket, the way out, and the line to the worker, which closes itself at exec. */
+static void keep_only(const struct order *order, struct kept *kept, int *program_folder) {
+    int listen = aside(kept->listen, kept);
     /* The sandbox's own: a node that came from outside would be one that all sandboxes share with the host. */
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     MUST(null, "fds");
-    null = fcntl(null, F_DUPFD_CLOEXEC, 64);
-    kept->sync = sync;
-    *program_folder = programs;
+    null = aside(null, kept);
+    *program_folder = aside(*program_folder, kept);
+    for (int i = 0; order->way_out && i < STEERED; i++) kept->steered[i] = aside(kept->steered[i], kept);
+    if (order->way_out) kept->steering = aside(kept->steering, kept);
+    kept->sync = aside(kept->sync, kept);
     MUST(dup2(null, 0), "fds");
     MUST(dup2(null, 1), "fds");
     MUST(dup2(null, 2), "fds");
     MUST(dup2(listen, FD_LISTEN), "fds");
     MUST(close_range(FD_FIRST_CLOSED, ~0u, CLOSE_RANGE_CLOEXEC), "fds");
+    if (order->way_out) keep_steered(kept);
 }
 
 /* From the bounding set too: root inside gets at every exec what that set holds. */
@@ -150,20 +150,21 @@ static bool filter_with_questions(const struct sock_fprog *filter, const struct 
 }
 
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
-    char *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, NULL}, *nothing[] = {NULL};
+    char way_out[8], *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, NULL, NULL}, *nothing[] = {NULL};
     int programs = open(STAGE_PROGRAMS, O_PATH | O_DIRECTORY | O_CLOEXEC);
     MUST(programs, "supervisor");
     int proc = new_proc(kept);
     change_root(kept);
     place_proc(order, proc, kept);
     MUST(sethostname(order->hostname, strlen(order->hostname)), "hostname");
-    raise_loopback(kept);
     forget_the_past(order, kept);
-    keep_only(kept, &programs);
+    keep_only(order, kept, &programs);
     drop_capabilities(order, kept);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
     /* Last: everything above is among what it refuses. */
-    if (!filter_with_questions(&stage->filters[order->nests], kept)) argv[2] = NULL;
+    if (!filter_with_questions(&stage->filters[order->nests], kept)) argv[2] = "-1";
+    snprintf(way_out, sizeof way_out, "%u", order->way_out);
+    if (order->way_out) argv[3] = way_out;
     /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
     syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);
     complain(kept->sync, "supervisor");

@@ -46,9 +46,9 @@ static pid_t spawn_child(int cgroup) {
     return (pid_t)syscall(SYS_clone3, &args, sizeof args);
 }
 
-/* The next word from the other side; false when it closed the line. */
-static bool hear(int sync, struct message *message) {
-    ssize_t n = recv(sync, message, sizeof *message, 0);
+/* The next word from the other side, with the descriptors that come with it; false when it closed the line. */
+static bool hear(int sync, struct message *message, int *fds, size_t count) {
+    ssize_t n = line_receive(sync, message, sizeof *message, fds, count);
     if (n == 0) return false;
     if (n != sizeof *message) answer_failed(step_current(), EPROTO, "a torn word from the child");
     if (message->word == WORD_FAILED) {
@@ -58,8 +58,8 @@ static bool hear(int sync, struct message *message) {
     return true;
 }
 
-static void expect(int sync, enum word word, struct message *message) {
-    if (!hear(sync, message) || message->word != word)
+static void expect(int sync, enum word word, struct message *message, int *fds, size_t count) {
+    if (!hear(sync, message, fds, count) || message->word != word)
         answer_failed(step_current(), ECHILD, "the child ended early");
 }
 
@@ -118,8 +118,20 @@ static pid_t begin(const struct order *order, const struct stage *stage, struct 
     return child;
 }
 
+/* Leads the connections of a sandbox with a way out to the sockets it made; what keeps that so is its own to hold. */
+static int steer(const struct steering *steering, pid_t child, int sync) {
+    struct message message;
+    int sockets[STEERED];
+    step("steering");
+    expect(sync, WORD_NETWORK, &message, sockets, STEERED);
+    int steered = steering_attach(steering, sockets, open_of(child, "ns/net"));
+    CHECK(steered);
+    return steered;
+}
+
 void order_perform(const struct order *order, const struct stage *stage) {
     struct kept kept = {0};
+    struct steering steering;
     struct message message;
     int sync;
     pid_t child = begin(order, stage, &kept, &sync);
@@ -129,8 +141,12 @@ void order_perform(const struct order *order, const struct stage *stage) {
     int image = tree_clone(order->image), disk = tree_clone(order->disk);
     int volumes[VOLUMES_MAX];
     volumes_clone(order, volumes);
+    if (order->way_out) {
+        step("steering_program");
+        CHECK(steering_load(&steering) ? 0 : -1);
+    }
     step("user_namespace");
-    expect(sync, WORD_USERNS, &message);
+    expect(sync, WORD_USERNS, &message, NULL, 0);
     map_ids(order, child);
     if (stage->time) start_clocks(child);
     int userns = open_of(child, "ns/user");
@@ -144,16 +160,17 @@ void order_perform(const struct order *order, const struct stage *stage) {
     volumes_mount(order, volumes, userns);
     step("devices");
     devices_mount(order);
+    int steered = order->way_out ? steer(&steering, child, sync) : -1;
     step("walls");
-    CHECK(send(sync, "g", 1, MSG_NOSIGNAL));
-    expect(sync, WORD_PID, &message);
+    CHECK(line_send(sync, "g", 1, &steered, steered >= 0) ? 0 : -1);
+    expect(sync, WORD_PID, &message, NULL, 0);
     pid_t pid = message.number;
     answer_on_failure_kill(pid);
     /* The sandbox has its own copy of this mount by now. As long as ours is there its disk counts as in use, and a
      * resume right after a stop would lay a second overlay over it. */
     CHECK(umount2(STAGE_ROOT, MNT_DETACH));
     /* Silence is success: its end of the line closes when the supervisor is executed. */
-    while (hear(sync, &message)) {}
+    while (hear(sync, &message, NULL, 0)) {}
     answer_made(pid);
     _exit(0);
 }

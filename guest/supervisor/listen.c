@@ -16,6 +16,8 @@ struct relayed {
     uint16_t port;                      /* 0: free */
     struct source at[2];                /* 127.0.0.1 and ::1; the second may be missing */
     struct conn *told;
+    bool inherited;                     /* open from the first to the last, whoever asks for it */
+    bool unused;                        /* nobody asked for it so far: callers are sent away */
 };
 
 struct call {
@@ -67,20 +69,50 @@ static void watch_for_calls(void)
     for (int i = 0; i < MAX_RELAYED; i++)
         for (int k = 0; k < 2; k++)
             if (ports[i].port)
-                loop_watch(&ports[i].at[k], ports[i].told && has_room ? EPOLLIN : 0);
+                loop_watch(&ports[i].at[k], ports[i].unused || (ports[i].told && has_room) ? EPOLLIN : 0);
+}
+
+static struct source at_port(struct relayed *p, int fd)
+{
+    return (struct source){.kind = SRC_RELAY, .fd = fd, .owner = p};
+}
+
+static int open_six(uint16_t port)
+{
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_loopback};
+    return open_port(AF_INET6, &v6, sizeof v6);
 }
 
 static int open_both(struct relayed *p, uint16_t port)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_loopback};
     int first = open_port(AF_INET, &v4, sizeof v4);
     if (first < 0)
         return errno;
-    p->at[0] = (struct source){.kind = SRC_RELAY, .fd = first, .owner = p};
-    p->at[1] = (struct source){.kind = SRC_RELAY, .fd = open_port(AF_INET6, &v6, sizeof v6), .owner = p};
+    p->at[0] = at_port(p, first);
+    p->at[1] = at_port(p, open_six(port));
     p->port = port;
     return 0;
+}
+
+void relay_inherit(int fd, uint16_t port)
+{
+    struct relayed *p = &ports[0];
+    *p = (struct relayed){.port = port, .inherited = true, .unused = true};
+    p->at[0] = at_port(p, fd);
+    p->at[1] = at_port(p, open_six(port));
+    watch_for_calls();
+}
+
+/* Nobody may hope to be answered some day: a reset says so at once. */
+static void send_away(int listener)
+{
+    struct linger at_once = {.l_onoff = 1};
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd);
 }
 
 int relay_listen(struct conn *c, const struct request *r)
@@ -97,6 +129,7 @@ int relay_listen(struct conn *c, const struct request *r)
     if (p->told)
         conn_close(p->told);            /* the newest server is the one that lives */
     p->told = c;
+    p->unused = false;
     c->relayed = p;
     watch_for_calls();
     return 0;
@@ -129,6 +162,11 @@ int relay_unlisten(const struct request *r)
         return ENOENT;
     if (p->told)
         conn_close(p->told);
+    if (p->inherited) {
+        p->unused = true;
+        watch_for_calls();
+        return 0;
+    }
     loop_close(&p->at[0]);
     loop_close(&p->at[1]);
     p->port = 0;
@@ -139,6 +177,10 @@ void relay_call(struct source *s)
 {
     struct relayed *p = s->owner;
     struct call *call = find_call(0);
+    if (p->unused) {
+        send_away(s->fd);
+        return;
+    }
     if (!call || !p->told) {
         watch_for_calls();
         return;

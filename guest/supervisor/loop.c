@@ -1,4 +1,5 @@
 #include "loop.h"
+#include "names.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -67,8 +68,10 @@ static void reap(int signal_fd)
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        if (!proc_reaped(pid, status))
+        if (!proc_reaped(pid, status)) {
             worker_reaped(pid);
+            names_reaped(pid);
+        }
 }
 
 static void dispatch(struct source *s, uint32_t events)
@@ -84,6 +87,7 @@ static void dispatch(struct source *s, uint32_t events)
     case SRC_STATUS: proc_status_ready(s->owner); break;
     case SRC_RELAY: relay_call(s); break;
     case SRC_ASK: ask_ready(s); break;
+    case SRC_NAMES: names_asked(); break;
     }
 }
 

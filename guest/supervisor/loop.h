@@ -15,7 +15,7 @@ enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX
 enum { MAX_ENDED_BYTES = 4 << 20 };
 
 enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY,
-                   SRC_ASK };
+                   SRC_ASK, SRC_NAMES };
 
 /* Something epoll reports on. `armed` is what it is registered for; 0 means not at all, so that a hung-up
  * pipe that nobody may read yet does not spin the loop. */
@@ -127,6 +127,7 @@ bool stdin_stirred(void);               /* true once after a stdin_stir */
 void proc_stirred(void);
 
 /* listen.c: inside ports whose calls the host is told of; each 0 or errno */
+void relay_inherit(int fd, uint16_t port);  /* its listener, to which all connections are led that leave */
 int relay_listen(struct conn *c, const struct request *r);
 int relay_unlisten(const struct request *r);
 void relay_call(struct source *s);      /* somebody inside connects */
@@ -139,5 +140,6 @@ void ask_ready(struct source *s);
 /* worker.c: hands the connection, and `call_fd` unless it is -1, to a forked worker. 0 or errno. */
 int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd);
 void worker_reaped(pid_t pid);
+void keep_only(int fd, int other);      /* in a child: closes what is neither, nor stdio */
 
 #endif

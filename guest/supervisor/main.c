@@ -1,7 +1,8 @@
 /* The guest supervisor: PID 1 of a sandbox. Everything inside descends from it and inherits its walls.
  *
  * argv[1] is the number of the inherited listening socket (default 3), argv[2] that of the filter's questions, if it
- * asks any (ask.c). See PROTOCOL.md. */
+ * asks any (ask.c), argv[3] the port of the proxy in a sandbox with a way out, whose sockets are the next (FD_STEERED
+ * of the launcher). See PROTOCOL.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -17,6 +18,10 @@
 #include <unistd.h>
 
 #include "loop.h"
+#include "names.h"
+
+/* Given by the launcher; FD_STEERING is only held. */
+enum { FD_PROXY = 5, FD_NAMES, FD_NAMES_STREAM, FD_STEERING };
 
 /* 0, 1 and 2 must be taken, or a socket could land there and be inherited as somebody's stdout. */
 static void hold_stdio(void)
@@ -92,5 +97,9 @@ int main(int argc, char **argv)
     loop_watch(&listener, EPOLLIN);
     if (questions.fd >= 0)
         loop_watch(&questions, EPOLLIN);
+    if (argc > 3) {
+        relay_inherit(FD_PROXY, (uint16_t)atoi(argv[3]));
+        names_open(FD_NAMES, FD_NAMES_STREAM);
+    }
     loop_run();
 }

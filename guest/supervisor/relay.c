@@ -112,14 +112,18 @@ static void relay(struct way *a, struct way *b)
     }
 }
 
-static _Noreturn void carry(struct line *l, int fd)
+static void begin_to_carry(struct line *l)
 {
-    static struct way inward, outward;
     struct buf b = {0};
     fence(FENCE_CARRY);
     frame_end(&b, frame_begin(&b, F_DONE));
     work_send(l, &b);
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
+}
+
+static _Noreturn void carry(struct line *l, int fd)
+{
+    static struct way inward, outward;
     inward.from = outward.to = l->fd;
     inward.to = outward.from = fd;
     size_t early = buf_left(&l->in);    /* never more than one small read */
@@ -143,6 +147,7 @@ static _Noreturn void socket_connect(struct line *l, const struct request *r)
     int err, fd = dial(AF_UNIX, (struct sockaddr *)&to, sizeof to, &err);
     if (fd < 0)
         work_fail(l, err, S_CONNECT);
+    begin_to_carry(l);
     carry(l, fd);
 }
 
@@ -156,10 +161,18 @@ void port_connect(struct line *l, const struct request *r)
     if (fd < 0)
         work_fail(l, err, S_CONNECT);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    begin_to_carry(l);
     carry(l, fd);
 }
 
+/* Whoever calls without knowing of a proxy did not call our address: it is asked for in its name. */
 void port_accept(struct line *l)
 {
+    struct sockaddr_in to;
+    socklen_t size = sizeof to;
+    bool known = !getsockname(l->call_fd, (struct sockaddr *)&to, &size) && to.sin_family == AF_INET;
+    begin_to_carry(l);
+    if (known && ntohl(to.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
+        ask_for(l, &to);
     carry(l, l->call_fd);
 }

@@ -24,7 +24,7 @@ void worker_reaped(pid_t pid)
 }
 
 /* Holding our copies of pipes open would keep other processes from ever seeing their end. */
-static void keep_only(int fd, int other)
+void keep_only(int fd, int other)
 {
     int low = other < 0 || fd < other ? fd : other, high = fd < other ? other : fd;
     if (low > 3)

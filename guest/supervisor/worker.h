@@ -2,6 +2,7 @@
 #ifndef WORKER_H
 #define WORKER_H
 
+#include <netinet/in.h>
 #include <sys/stat.h>
 
 #include "users.h"
@@ -41,6 +42,8 @@ _Noreturn void file_remove(struct line *l, const struct request *r);
 _Noreturn void file_watch(struct line *l, const struct request *r);
 _Noreturn void port_connect(struct line *l, const struct request *r);
 _Noreturn void port_accept(struct line *l);
+/* outward.c: returns when the stream leads to `to`, or to an answer that the caller can read; else ends the worker. */
+void ask_for(struct line *l, const struct sockaddr_in *to);
 
 /* Whose what it makes shall be; NULL: root's, or of who had it. Fails for somebody the sandbox does not know. */
 const struct user *work_owner(struct line *l, const struct request *r);

@@ -67,11 +67,26 @@ def sessions() -> dict[str, bytes]:
 def orders() -> dict[str, bytes]:
     words = ["tag=t1", "image=/i", "disk=/d", "socket=/s", "cgroup=/c", "hostname=h", "boot_id=b"]
     words += ["base=100000", "count=65536", "capabilities=0x1ff", "ptys=64", "join=/a", "mask=/proc/x"]
+    words += ["way_out=3128"]
     acts = ["cgroup.folder=/c", "cgroup.write=/c/x", "cgroup.value=1", "disk.subvolume=/d", "disk.value=0"]
     volumes = ["volume=/v", "volume.path=/mnt", "volume.read_only="]
     return {
         "whole": "".join(f"{word}\0" for word in words + acts + volumes).encode(),
         "short": "".join(f"{word}\0" for word in words[:4]).encode(),
+    }
+
+
+def questions() -> dict[str, bytes]:
+    """What stub resolvers ask: an address, its IPv6 kin with options, and one name that is none."""
+    head = bytes.fromhex("0007010000010000000000")
+    name = b"\x03www\x07Example\x03com\0"
+    options = bytes.fromhex("00002904d0000000000000")
+    return {
+        "a": head + b"\0" + name + b"\0\x01\0\x01",
+        "aaaa": head + b"\x01" + name + b"\0\x1c\0\x01" + options,
+        "alone": head + b"\0\x05alone\0\0\x01\0\x01",
+        "pointer": head + b"\0\xc0\x0c\0\x01\0\x01",
+        "long": head + b"\0" + (b"\x3f" + b"a" * 63) * 4 + b"\0\0\x01\0\x01",
     }
 
 

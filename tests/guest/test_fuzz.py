@@ -1,4 +1,4 @@
-"""Both C parsers under mutation, with the compiler's checkers on; and ours of what a guest says.
+"""The C parsers under mutation, with the compiler's checkers on; and ours of what a guest says.
 
 The gate runs a few seconds from a fresh seed, which is printed (`pytest -s`, or when it fails). To repeat it:
 `guest/build/fuzz-session 3 SEED corpus/*`, or what killed it: `guest/build/fuzz-session 0 1 crash-SEED`.
@@ -32,10 +32,14 @@ from sandboxer.backends.supervisor.codec import (
 from sandboxer.backends.supervisor.files import PageOfEntries, _file_info
 from sandboxer.backends.supervisor.process import read_exit
 from sandboxer.kernel.errors import GuestMisbehaved, SandboxerError
-from tests.guest.corpus import orders, sessions, write
+from tests.guest.corpus import orders, questions, sessions, write
 from tests.support.guest import GUEST
 
-CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {"session": sessions, "order": orders}
+CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {
+    "session": sessions,
+    "order": orders,
+    "names": questions,
+}
 SECONDS = 3
 
 

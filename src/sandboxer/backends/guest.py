@@ -15,6 +15,10 @@ from typing import Protocol, runtime_checkable
 
 from sandboxer.kernel.values import brief_value_class, value_class
 
+# The inside port of the egress proxy, on 127.0.0.1 and ::1. Where the kernel can, connections of a sandbox of
+# trust level `semi` to addresses far away are led to it (decision 0037).
+WAY_OUT_PORT = 3128
+
 
 class EndReason(StrEnum):
     """Says why a process ended, when it did not end by itself."""

@@ -20,9 +20,9 @@ Host = Annotated[
 Ports = Annotated[
     list[Annotated[int, Field(ge=1, le=65535)]],
     Field(
-        min_length=1,
         max_length=32,
-        description="443 and 80 unless given; a deny without methods and path then holds on every port.",
+        description="443 and 80 unless given; a deny without methods and path then holds on every port. "
+        "Empty: every port but 25.",
     ),
 ]
 Methods = Annotated[

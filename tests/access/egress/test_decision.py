@@ -62,6 +62,28 @@ def test_where_everything_is_allowed_other_ports_still_need_a_rule() -> None:
     assert refused.reason == "port"
 
 
+def test_a_rule_about_every_port_leaves_mail_to_one_that_names_it() -> None:
+    every = rules(Rule(action=Action.ALLOW, host="*", ports=()))
+    assert isinstance(decide(every, ask("www.example.com", 5432)), Allow)
+    assert isinstance(decide(every, ask("192.0.2.4", 5432)), Allow)
+    assert isinstance(decide(every, ask("www.example.com", 25)), Deny)
+    assert isinstance(decide(rules(allow("mx.example.com", 25)), ask("mx.example.com", 25)), Allow)
+    nothing = rules(allow("*", 25), Rule(action=Action.DENY, host="www.example.com", ports=()))
+    assert isinstance(decide(nothing, ask("www.example.com", 25)), Deny)
+
+
+@pytest.mark.parametrize("path", [None, "/private"])
+def test_where_a_name_is_denied_an_address_needs_a_rule_of_its_own(path: str | None) -> None:
+    both = rules(Rule(action=Action.ALLOW, host="*", ports=()), deny("tracker.example.com", path=path))
+    refused = decide(both, ask("192.0.2.4", 8443))
+    assert isinstance(refused, Deny)
+    assert refused.reason == "address"
+    named = rules(allow("192.0.2.4", 8443), deny("tracker.example.com", path=path))
+    assert isinstance(decide(named, ask("192.0.2.4", 8443)), Allow)
+    other = rules(deny("192.0.2.9"), default=Action.ALLOW)
+    assert isinstance(decide(other, ask("192.0.2.4")), Allow)
+
+
 def test_a_name_below_is_not_the_name_itself_and_an_address_is_below_nothing() -> None:
     below = rules(allow("*.example.com"))
     assert isinstance(decide(below, ask("a.b.example.com")), Allow)

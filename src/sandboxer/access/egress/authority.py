@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sandboxer.backends.guest import Files, whole
+from sandboxer.backends.guest import WAY_OUT_PORT, Files, whole
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.values import brief_value_class
 
@@ -33,9 +33,7 @@ _BACK = timedelta(days=1)
 _REMEMBERED = 256
 _PEM = serialization.Encoding.PEM
 log = logging.getLogger(__name__)
-# The port of the proxy inside, on 127.0.0.1 and ::1.
-PROXY_PORT = 3128
-PROXY_URL = f"http://127.0.0.1:{PROXY_PORT}"
+PROXY_URL = f"http://127.0.0.1:{WAY_OUT_PORT}"
 # The file with the public authorities and the sandbox's own.
 BUNDLE = "/etc/sandboxer/egress/ca-bundle.pem"
 _NEAR = "localhost,127.0.0.1,::1"

@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 from sandboxer.access.egress import records
 from sandboxer.access.egress.authority import (
     ENVIRONMENT,
-    PROXY_PORT,
     Authority,
     KeptAuthority,
     make_authority,
@@ -33,7 +32,7 @@ from sandboxer.access.egress.rules import Policy
 from sandboxer.accounts.authority import demand, find_authority
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Trust
-from sandboxer.backends.guest import Guest, Relay, Relays
+from sandboxer.backends.guest import WAY_OUT_PORT, Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
@@ -366,7 +365,7 @@ def _counted(entry: _Open) -> KeptOutlet:
 async def _listen(guest: Guest, sandbox: Sandbox) -> Relay:
     if not isinstance(guest, Relays):
         raise NotAvailable(what="a filtered network", why=f"{sandbox.backend} cannot relay; use network none")
-    return await guest.listen(PROXY_PORT)
+    return await guest.listen(WAY_OUT_PORT)
 
 
 def _context(sandbox_id: str) -> str:

@@ -2,8 +2,9 @@
 found by name.
 
 A matching deny wins over every allow; what nothing matches gets the default. An address must be named
-exactly, or by `*`. If the rules of a host look at methods or paths, its TLS is opened and each request in it
-is decided again.
+exactly, or by `*`; where names are denied, `*` and the default are not about addresses, which have no name
+that could be compared. If the rules of a host look at methods or paths, its TLS is opened and each request in
+it is decided again.
 
 `Denials` keep what a sandbox was recently refused: the list is bounded, and repetitions are one entry.
 
@@ -26,6 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandboxer.access.egress.rules import (
+    EVERY_PORT,
     WEB_PORTS,
     Action,
     BadName,
@@ -69,6 +71,8 @@ REGISTRIES: Mapping[str, tuple[str, ...]] = {
 }
 MAX_HOSTS = 64
 HOW = "Write none, packages, open, or allow: and hosts, as in allow:example.com,*.example.org:8443."
+# Every host on every port.
+_OPEN = Rule(action=Action.ALLOW, host="*", ports=EVERY_PORT, note="open")
 # Names that never lead anywhere public.
 _NEAR = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".localdomain")
 
@@ -127,7 +131,7 @@ def policy_of(network: str | None, profile: Profile | None, packages: Packages) 
     if network == "packages":
         return Policy(rules=packages.rules)
     if network == "open":
-        return Policy(default=Action.ALLOW)
+        return Policy(default=Action.ALLOW, rules=(_OPEN,))
     if not network.startswith("allow:"):
         raise InvalidRequest(field="network", why=f"{network!r} is no network", hint=HOW)
     entries = network.removeprefix("allow:").split(",")
@@ -141,7 +145,7 @@ def refuse_denied(policy: Policy, wider: Sequence[Policy]) -> None:
     rules = Rules(policy, *wider)
     for one in policy.rules:
         host = one.host.replace("*.", "any-name-below.", 1)
-        for port in one.ports:
+        for port in one.ports or WEB_PORTS:
             verdict = decide(rules, Ask(host, port, is_tls=port == 443))
             if isinstance(verdict, Deny) and verdict.rule is not None:
                 raise Forbidden(
@@ -156,6 +160,8 @@ def _of_profile(profile: Profile, packages: Packages) -> Policy:
     if profile.network_default is NetworkDefault.PACKAGES:
         own = (*packages.rules, *own)
     is_open = profile.network_default is NetworkDefault.ALLOW
+    if is_open:
+        own = (*own, _OPEN)
     return Policy(default=Action.ALLOW if is_open else Action.DENY, rules=own)
 
 
@@ -245,7 +251,7 @@ class Denial:
 class Rules:
     """Policies joined and sorted by name. What any of them denies is denied."""
 
-    __slots__ = ("_by_host", "_injections", "default", "limits")
+    __slots__ = ("_by_host", "_injections", "default", "denies_names", "limits")
 
     def __init__(self, policy: Policy, *wider: Policy) -> None:
         self.default = policy.default
@@ -257,6 +263,12 @@ class Rules:
                 self._by_host.setdefault(rule.host, []).append(rule)
             for injection in one.secrets:
                 self._injections.setdefault(injection.host, []).append(injection)
+        self.denies_names = any(
+            rule.action is Action.DENY
+            for host, about in self._by_host.items()
+            if host != "*" and not is_address(host)
+            for rule in about
+        )
 
     def about(self, host: str) -> Iterator[Rule]:
         """Returns rules that could match, the nearest name first."""
@@ -294,6 +306,9 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
             return Deny("no_rule", _no_rule(rules, ask))
         if ask.port not in WEB_PORTS:
             return Deny("port", f"port {ask.port} needs a rule that names it; 443 and 80 do not")
+    if rules.denies_names and is_address(ask.host) and (allowing is None or allowing.host == "*"):
+        why = "rules deny hosts by their names, which an address does not tell: it needs a rule of its own"
+        return Deny("address", why, allowing)
     has_secret = bool(rules.injections(ask.host))
     if (looks_inside or has_secret) and (misread := _misread(ask, allowing)):
         return misread

@@ -130,6 +130,10 @@ MAX_FOR_ONE_HOST = 100
 MAX_SECRETS = 100
 # The ports of a rule that names none; see `Rule.is_about`.
 WEB_PORTS = (443, 80)
+# The ports of a rule about all of them but one: whoever may send mail to strangers has the host blocked by
+# the world, so that port wants a rule that names it.
+EVERY_PORT: tuple[int, ...] = ()
+MAIL_PORT = 25
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _PATH = re.compile(r"/[\x21-\x22\x24-\x3e\x40-\x7e]{0,1000}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
@@ -176,13 +180,16 @@ class Rule:
         """Tells whether the rule concerns a port. A deny without ports means all ports; an allow means the
         usual ones.
         """
-        is_whole_host = self.action is Action.DENY and self.ports == WEB_PORTS and not self.looks_inside
-        return is_whole_host or port in self.ports
+        if self.action is Action.DENY and self.ports in (WEB_PORTS, EVERY_PORT) and not self.looks_inside:
+            return True
+        return port in self.ports or (self.ports == EVERY_PORT and port != MAIL_PORT)
 
     def words(self) -> str:
         """Returns the rule as a person would say it."""
         what = f"{self.action.value} {self.host}"
-        if self.ports != WEB_PORTS:
+        if self.ports == EVERY_PORT:
+            what += " every port"
+        elif self.ports != WEB_PORTS:
             what += " port " + ", ".join(map(str, self.ports))
         if self.methods:
             what += " " + "|".join(self.methods)
@@ -247,10 +254,12 @@ def pattern_of(text: str, field: str) -> str:
 
 
 def parse_entry(text: str, field: str = "egress") -> Rule:
-    """Parses an `allow` as profiles and the command line write it: `host` or `host:port`."""
+    """Parses an `allow` as profiles and the command line write it: `host`, `host:port` or `host:*`."""
     host, colon, port = text.rpartition(":")
     if not colon:
         return Rule(action=Action.ALLOW, host=pattern_of(text, field))
+    if port == "*":
+        return Rule(action=Action.ALLOW, host=pattern_of(host, field), ports=EVERY_PORT)
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidRequest(field=field, why=f"{text!r} has no port after its colon")
     return Rule(action=Action.ALLOW, host=pattern_of(host, field), ports=(int(port),))
@@ -258,15 +267,17 @@ def parse_entry(text: str, field: str = "egress") -> Rule:
 
 def _rule(rule: Rule, field: str) -> Rule:
     host = pattern_of(rule.host, f"{field}.host")
-    if not rule.ports or any(not 0 < port < 65536 for port in rule.ports) or len(rule.ports) > 32:
-        raise InvalidRequest(field=f"{field}.ports", why="1 to 32 ports between 1 and 65535")
+    if any(not 0 < port < 65536 for port in rule.ports) or len(rule.ports) > 32:
+        raise InvalidRequest(
+            field=f"{field}.ports", why="at most 32 ports between 1 and 65535; none: every one"
+        )
     if any(_METHOD.fullmatch(method) is None for method in rule.methods) or len(rule.methods) > 16:
         raise InvalidRequest(field=f"{field}.methods", why="at most 16, in capital letters")
     if rule.path is not None and (_PATH.fullmatch(rule.path) is None or _is_winding(rule.path)):
         raise InvalidRequest(
             field=f"{field}.path", why="a path begins with / and holds no query, %, // or dots"
         )
-    if rule.looks_inside and any(port not in WEB_PORTS for port in rule.ports):
+    if rule.looks_inside and not (rule.ports and set(rule.ports) <= set(WEB_PORTS)):
         raise InvalidRequest(field=f"{field}.ports", why="methods and paths are seen on 443 and 80 only")
     if rule.looks_inside and rule.host == "*":
         raise InvalidRequest(field=f"{field}.host", why="methods and paths need a host: TLS is opened for it")

@@ -15,11 +15,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
-from sandboxer.backends.contract import Order, Resources
+from sandboxer.backends.contract import Order, Resources, Trust
+from sandboxer.backends.guest import WAY_OUT_PORT
 from sandboxer.backends.namespaces.box import Box, Stage, new_box, pidfd_of
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, check_single
 from sandboxer.backends.namespaces.kept.disks import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage
+from sandboxer.backends.namespaces.kept.renewal import name_server_of
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.removal import Ending
@@ -100,7 +102,10 @@ class Making:
 
         def births() -> DiskBirths:
             is_same = order.resources.disk_mb == box.disk_mb
-            return [] if is_same else dependencies.pool.new_limit(box.sandbox_id, order.resources.disk_mb)
+            acts = [] if is_same else dependencies.pool.new_limit(box.sandbox_id, order.resources.disk_mb)
+            return acts + (
+                name_server_of(dependencies.pool.disk(box.sandbox_id)) if has_way_out(order) else []
+            )
 
         async def undo() -> None:
             await self._ending.stop(box.sandbox_id)
@@ -147,7 +152,12 @@ class Making:
         if heritage is not None:
             return self._keeping.births_now(order, heritage)
         limit_mb = order.resources.disk_mb
-        return self._dependencies.pool.births(order.sandbox_id, limit_mb=limit_mb, hostname=order.hostname)
+        return self._dependencies.pool.births(
+            order.sandbox_id,
+            limit_mb=limit_mb,
+            hostname=order.hostname,
+            has_way_out=has_way_out(order),
+        )
 
     def _launch_order(self, box: Box, order: Order, image: str, disks: DiskBirths) -> LaunchOrder:
         dependencies, settings = self._dependencies, self._dependencies.settings
@@ -174,6 +184,7 @@ class Making:
                 for one in order.volumes
             ),
             nests=order.nests,
+            way_out=WAY_OUT_PORT if has_way_out(order) else None,
         )
 
     async def _first_answer(self, box: Box) -> None:
@@ -190,6 +201,10 @@ class Making:
         if fd is None:
             raise ProvisionFailed(step="boot", why="the sandbox ended at once")
         return fd
+
+
+def has_way_out(order: Order) -> bool:
+    return order.trust is Trust.SEMI
 
 
 def named(order: Order) -> Order:

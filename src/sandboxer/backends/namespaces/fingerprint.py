@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
@@ -66,6 +68,7 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
     lacks += _shared_ids(settings)
+    lacks += [] if fatal else _steering_lacks(settings.guest_dir / "launcher")
     lacks += unheld(HostBudgets.measured(controllers.get("memory", "")), settings)
     walls = set() if fatal else set(_ALWAYS)
     if not fatal:
@@ -180,6 +183,25 @@ def _small_lacks() -> list[Lack]:
             "sysctl kernel.pty.max=65536",
         ),
     )
+
+
+def _steering_lacks(launcher: Path) -> list[Lack]:
+    why = _why_not_steered(launcher)
+    return _those(
+        (
+            why,
+            "programs that ignore proxy variables",
+            f"the kernel cannot lead their connections to the egress proxy ({why})",
+            "use Linux 5.9 or newer with CONFIG_BPF_SYSCALL, not locked down",
+        )
+    )
+
+
+@cache
+def _why_not_steered(launcher: Path) -> str:
+    """Tries it in a namespace of its own, once: the kernel stays the same. Empty: it can."""
+    tried = subprocess.run([launcher, "steers"], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else tried.stderr.strip().rpartition(": ")[2] or "unknown"
 
 
 def _shared_ids(settings: NamespacesSettings) -> Iterator[Lack]:

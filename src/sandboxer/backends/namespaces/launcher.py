@@ -59,6 +59,8 @@ class LaunchOrder:
     volumes: tuple[tuple[str, str, bool], ...] = ()
     # The filter with namespaces inside.
     nests: bool = False
+    # The inside port that connections to addresses far away are led to; None: there are none.
+    way_out: int | None = None
 
     def encode(self) -> bytes:
         fields = [
@@ -90,6 +92,7 @@ class LaunchOrder:
         fields += [f"join={path}" for path in self.cgroups.joins]
         fields += [f"mask={name}" for name in self.masks]
         fields += ["nests=1"] if self.nests else []
+        fields += [] if self.way_out is None else [f"way_out={self.way_out}"]
         for disk, path, is_read_only in self.volumes:
             fields += [f"volume={disk}", f"volume.path={path}"]
             fields += ["volume.read_only=1"] if is_read_only else []

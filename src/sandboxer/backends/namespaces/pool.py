@@ -36,6 +36,8 @@ TIGHT_MB, MOST_TIGHT_MB = 128, 1024
 LEAST_RESERVE_MB, MOST_RESERVE_MB = 128, 10 * 1024
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
+# The sandbox's own address (guest/launcher/network.c), where names are asked for.
+NAMESERVER = "nameserver 198.18.0.1\n"
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
 # Folders in which copies of disks are made; the sandbox's id follows (see `acts.c` of the launcher).
 BIRTH = ".birth-"
@@ -200,7 +202,9 @@ class Pool:
     def disk(self, sandbox_id: str) -> Path:
         return self.path / sandbox_id
 
-    def births(self, sandbox_id: str, *, limit_mb: int, hostname: str) -> DiskBirths:
+    def births(
+        self, sandbox_id: str, *, limit_mb: int, hostname: str, has_way_out: bool = False
+    ) -> DiskBirths:
         """Returns what the launcher makes: an empty disk with its limit, and what must differ between any
         two sandboxes (never copied from an image or another disk).
         """
@@ -213,7 +217,7 @@ class Pool:
         acts.append(("create", f"{etc}/machine-id", secrets.token_hex(16) + "\n"))
         acts.append(("create", f"{etc}/hostname", hostname + "\n"))
         acts.append(("create", f"{etc}/hosts", HOSTS.format(hostname=hostname)))
-        return acts
+        return [*acts, ("create", f"{etc}/resolv.conf", NAMESERVER)] if has_way_out else acts
 
     def copy_births(self, sandbox_id: str, source: Path, *, limit_mb: int) -> DiskBirths:
         """Does the same as `births` for a disk that begins as a copy of a kept one."""

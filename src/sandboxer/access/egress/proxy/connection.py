@@ -34,7 +34,7 @@ from sandboxer.access.egress.proxy.tls import (
     without,
 )
 from sandboxer.access.egress.proxy.wire import Gone, Wire
-from sandboxer.access.egress.rules import BadName, authority_of
+from sandboxer.access.egress.rules import BadName, authority_of, is_address
 from sandboxer.access.http1.heads import BadHead, ForwardHead, read_forward
 from sandboxer.backends.guest import Connection, HandsOver, Relay
 from sandboxer.kernel.errors import SandboxerError
@@ -42,6 +42,8 @@ from sandboxer.kernel.tasks import TaskOwner, own_tasks
 
 LINGER_S = 20.0
 _PLAIN_WAY = "Ask for http:// URLs without CONNECT, as programs do that are told of an HTTP proxy."
+# Said by the supervisor inside for a program that knows no proxy: requests of plain HTTP follow.
+_PLAIN = b"sandboxer-plain: http\r\n"
 # Methods that are repeated on a new connection if a kept one was just closed by the server.
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -141,7 +143,8 @@ class EgressConnection:
             self._said = head.authority
             host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
             if head.is_connect:
-                await self._connect(Ask(host, port, is_tls=port == 443))
+                is_plain = port == 80 and any(line.lower() == _PLAIN for line in head.lines)
+                await self._connect(Ask(host, port, is_tls=port == 443), is_plain=is_plain)
                 return
             ask = Ask(host, port, False, head.method, head.path, override_of(head.lines))
             if not await self._request(head, ask, b"") or not await self._rest():
@@ -200,26 +203,35 @@ class EgressConnection:
 
     async def _open(self, connected: Ask) -> None:
         """Terminates TLS here and opens it anew outside, so that each request can be decided by itself."""
+        await shake_hands(self._outlet, self._client, connected, self._means)
+        await self._requests(connected)
+
+    async def _requests(self, connected: Ask) -> None:
+        """Serves requests to one host in what is a tunnel to the program inside. Secrets go over TLS only."""
         client, outlet = self._client, self._outlet
-        await shake_hands(outlet, client, connected, self._means)
         client.said = 0
         while True:
             self._ask = connected
             head = read_forward(await client.head(self._means.patience.head_s), is_opened=True)
-            host, port = authority_of(head.authority, default_port=443)
+            self._said = head.authority
+            host, port = authority_of(head.authority, default_port=connected.port)
             if (host, port) != (connected.host, connected.port):
                 raise Refused(Deny("other_host", f"the request inside names {host}, not {connected.host}"))
-            ask = Ask(host, port, True, head.method, head.path, override_of(head.lines))
+            ask = Ask(host, port, connected.is_tls, head.method, head.path, override_of(head.lines))
             self._demand(ask)
-            secrets = await secret_lines(outlet, host, self._means)
+            secrets = await secret_lines(outlet, host, self._means) if ask.is_tls else []
             head.lines = without(head.lines, secrets)
             if not await self._request(head, ask, b"".join(secrets)) or not await self._rest():
                 return
 
     # ---- tunnels ----
 
-    async def _connect(self, ask: Ask) -> None:
+    async def _connect(self, ask: Ask, *, is_plain: bool) -> None:
         verdict = self._demand(ask)
+        if is_plain:
+            self._client.write(ESTABLISHED)
+            await self._requests(ask)
+            return
         if ask.port == 80:
             raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
         self.is_opened = verdict.is_opened
@@ -235,7 +247,9 @@ class EgressConnection:
         await join(client, upstream, self._means.patience.idle_s)
 
     async def _check_hello(self) -> None:
-        """Refuses TLS whose server name differs from the name that the rules were asked about."""
+        """Refuses TLS whose server name differs from the name that the rules were asked about. Where they
+        were asked about an address there may be no name, and one that they deny is refused.
+        """
         heard: bytes = b""
 
         def enough(data: bytes) -> bool:
@@ -249,12 +263,25 @@ class EgressConnection:
             name = server_name(heard)
         except NotTls as error:
             self._break_off(Deny("not_tls", f"on port 443 only TLS is spoken, and {error}"))
+        if is_address(self.ask.host):
+            self._check_name_at_address(name)
+            return
         if name is None:
             self._break_off(Deny("no_server_name", "its TLS does not say to whom it wants to speak"))
         if name.lower().removesuffix(".") != self.ask.host:
             self._break_off(
                 Deny("other_server_name", f"its TLS wants to speak to {name[:253]}, not to {self.ask.host}")
             )
+
+    def _check_name_at_address(self, name: str | None) -> None:
+        if name is None:
+            return
+        named = self._outlet.decide(Ask(name.lower().removesuffix("."), self.ask.port, is_tls=True))
+        # An address that a rule allows is whatever is there; what a rule denies or looks into is not.
+        is_denied = isinstance(named, Deny) and named.rule is not None
+        if is_denied or (isinstance(named, Allow) and named.is_opened):
+            why = f"its TLS wants to speak to {name[:253]}, which is to be asked for by its name"
+            self._break_off(Deny("other_server_name", why, named.rule))
 
     def _break_off(self, deny: Deny) -> NoReturn:
         self._client.write(ALERT_DENIED)

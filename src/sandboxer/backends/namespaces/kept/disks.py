@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
-from sandboxer.backends.contract import Content, KeptDisk, KeptLayers, KeptSizes, Order
+from sandboxer.backends.contract import Content, KeptDisk, KeptLayers, KeptSizes, Order, Trust
 from sandboxer.backends.namespaces.box import Box
 from sandboxer.backends.namespaces.dependencies import SCRATCH, BackendDependencies
 from sandboxer.backends.namespaces.kept import renewal
 from sandboxer.backends.namespaces.kept.copies import Spares
 from sandboxer.backends.namespaces.kept.records import Heritage, Owner, check_kept_id
 from sandboxer.backends.namespaces.kept.renewal import Renewal
-from sandboxer.backends.namespaces.pool import MB, DiskBirths
+from sandboxer.backends.namespaces.pool import MB, NAMESERVER, DiskBirths
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, or_not_found
@@ -111,7 +111,10 @@ class Keeping:
             acts = dependencies.pool.copy_births(
                 order.sandbox_id, dependencies.copies.path(heritage.id), limit_mb=limit_mb
             )
-        return acts + renewal.births(disk, self._renewal_of(heritage), order.hostname)
+        acts += renewal.births(disk, self._renewal_of(heritage), order.hostname)
+        if order.trust is Trust.SEMI:
+            acts.append(("renew", f"{disk}/./upper/etc/resolv.conf", NAMESERVER))
+        return acts
 
     async def replace_disk(self, box: Box, disk_id: str) -> Box:
         """Replaces the disk of a stopped sandbox by a copy of the kept one. Refuses before anything of it

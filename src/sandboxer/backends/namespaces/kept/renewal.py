@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from sandboxer.backends.namespaces.pool import HOSTS, DiskBirths
+from sandboxer.backends.namespaces.pool import HOSTS, NAMESERVER, DiskBirths
 from sandboxer.backends.shared import opened, opened_beneath
 from sandboxer.kernel.values import value_class
 
@@ -54,6 +54,15 @@ def look_for(disk: Path) -> Renewal:
             stray_keys=tuple(strays),
             seeds=tuple(path for path in _SEEDS if _is_file(upper, path)),
         )
+
+
+def name_server_of(disk: Path) -> DiskBirths:
+    """Returns what tells programs where to ask for names, unless the disk of a sandbox says that already.
+    Blocks.
+    """
+    with opened(disk / "upper") as upper:
+        is_there = _is_file(upper, "etc/resolv.conf")
+    return [] if is_there else [("renew", f"{disk}/./upper/etc/resolv.conf", NAMESERVER)]
 
 
 def births(disk: Path, renewal: Renewal, hostname: str) -> DiskBirths:

@@ -167,7 +167,9 @@ def _egress(platform: Sandboxer, target: str) -> Egress | AccountEgress:
 def _rule(host: str, method: list[str] | None, path: str | None) -> tuple[str, dict[str, object]]:
     name, colon, port = host.rpartition(":")
     facts: dict[str, object] = {}
-    if colon and port.isascii() and port.isdigit():
+    if colon and port == "*":
+        facts["ports"] = []
+    elif colon and port.isascii() and port.isdigit():
         facts["ports"] = [int(port)]
     else:
         name = host
@@ -183,7 +185,7 @@ def _policy(found: wire.Egress | wire.AccountEgress) -> Answer:
         (
             one.action,
             one.host,
-            ",".join(map(str, one.ports)),
+            ",".join(map(str, one.ports)) or "every",
             "|".join(one.methods) or "-",
             one.path or "-",
             one.note,
