@@ -189,12 +189,24 @@ def test_sudo_is_there_again_after_whatever_ends_or_holds_processes(real_up: Up,
         Sandbox.create(timeout=600, allow_internet_access=False) as sandbox,
         Sandboxer(url=real_up.url, api_key=bearer_of(real_key)) as ours,
     ):
+        ours.volumes.create("owned", size_mb=32)
+        with Sandbox.create(
+            timeout=60, allow_internet_access=False, volume_mounts={"/data": "owned"}
+        ) as other:
+            assert other.commands.run("touch /data/mine; stat -c %U /data").stdout == "user\n"
         mine = ours.sandbox(sandbox.sandbox_id.replace("-", "_"))
         mine.freeze()
         mine.thaw()
         assert sandbox.commands.run("sudo whoami").stdout == "root\n"
         sandbox.pause(keep_memory=False)
         sandbox.connect()
+        assert sandbox.commands.run("sudo whoami").stdout == "root\n"
+        snapshot = ours.snapshots.take(mine.id, name="before")
+        sandbox.commands.run("rm /usr/local/bin/sudo; pkill -9 -x sudo", user="root")
+        (clone,) = ours.snapshots.clone(snapshot.id).sandboxes
+        with Sandbox.connect(clone.id.replace("_", "-")) as cloned:
+            assert cloned.commands.run("sudo whoami").stdout == "root\n"
+        ours.snapshots.restore(snapshot.id)
         assert sandbox.commands.run("sudo whoami").stdout == "root\n"
         sandbox.commands.run("sudo sed -i s/^user:/other:/ /etc/passwd")
         with pytest.raises(InvalidArgumentException, match="no user 'user'"):
