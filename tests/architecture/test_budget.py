@@ -66,7 +66,6 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/http/idempotency.py", "_begin"): LEASED,
     ("edges/http/binding.py", "OperationRoute.get_route_handler.serve"): LEASED,
     ("edges/http/binding.py", "OperationRoute._with_large_bodies.serve_large"): LEASED,
-    ("edges/http/authentication.py", "Shape.feed"): "one piece of a body, as a socket gave it",
     ("edges/http/purchases.py", "request_hash"): LEASED,
     ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
     ("edges/http/routes/payments/invoices.py", "picture_of"): "the picture of one address",

@@ -18,11 +18,11 @@ import pytest
 from sandboxer.edges.e2b.code import _part
 from sandboxer.edges.e2b.connect import END, envelope
 from sandboxer.edges.e2b.multipart import unpacked
-from sandboxer.edges.http.authentication import MAX_MARKS
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.sandbox_tokens import MOST_SIGNERS, SandboxTokens
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.budget import MAX_MARKS
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
 from sandboxer.sdk.sync.client import Sandboxer
@@ -126,6 +126,13 @@ def test_a_message_of_a_stream_has_no_more_structure_than_a_body(box: Box) -> No
     body = envelope(many) + envelope(b"{}", END)
     told = box.ask("POST", "/process.Process/StreamInput", content=body, headers={"Content-Type": STREAM})
     assert b"resource_exhausted" in told.content, told.text
+
+
+def test_input_that_ends_in_the_middle_of_a_message_is_not_answered_for(box: Box) -> None:
+    for body in (b"not", envelope(b"{}") + envelope(b"{}")[:-1]):
+        headers = {"Content-Type": STREAM}
+        told = box.ask("POST", "/process.Process/StreamInput", content=body, headers=headers)
+        assert b"invalid_argument" in told.content, told.text
 
 
 def test_no_more_watchers_are_opened_at_once_than_one_after_the_other(box: Box) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.edges.http.authentication import MAX_MARKS, Shape
 from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.kernel.budget import MAX_MARKS, Shape
 from sandboxer.kernel.errors import TooLarge
 from tests.support.http.served import Served
 

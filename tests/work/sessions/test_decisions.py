@@ -249,3 +249,12 @@ async def test_words_are_read_at_a_limited_rate_and_others_are_served_meanwhile(
 def test_an_endless_number_is_refused_like_any_line_out_of_form() -> None:
     with pytest.raises(GuestMisbehaved):
         read_frame(b'{"t": "died", "code": Infinity}')
+
+
+def test_a_line_of_many_tiny_values_is_refused_before_it_is_read() -> None:
+    """Reading one of five MiB, and showing it, kept everybody waiting for most of a second."""
+    for many in (b"0," * 100_000 + b"0", b'"",' * 100_000 + b'""'):
+        with pytest.raises(GuestMisbehaved):
+            read_frame(b'{"t":"result","n":1,"m":{"a":[' + many + b"]}}")
+    text = json.dumps("a,b:[{" * 200_000).encode()
+    assert isinstance(read_frame(b'{"t":"result","n":1,"m":{"text/html":' + text + b"}}"), Shown)

@@ -21,11 +21,10 @@ from starlette.responses import Response
 from sandboxer.edges.e2b.answers import RUNNING, answer
 from sandboxer.edges.e2b.users import HOME
 from sandboxer.edges.e2b.words import is_of_sandbox
-from sandboxer.edges.http.authentication import Shape
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
 from sandboxer.edges.http.disconnection import ClientGone
-from sandboxer.kernel.budget import SMALL
+from sandboxer.kernel.budget import Shape
 from sandboxer.kernel.errors import InvalidRequest, NotFound, TooLarge
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b import envd, operations
@@ -227,8 +226,7 @@ def _json(text: str) -> Any:
     """Returns JSON that a program inside made, which is whatever it likes. Raises ValueError, RecursionError,
     and TooLarge for more structure than a request may have: reading it would stop everybody else.
     """
-    if len(text) > SMALL:
-        Shape().feed(text.encode("utf-8", "replace"))
+    Shape.check(text.encode("utf-8", "replace"))
     return json.loads(text)
 
 

@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from sandboxer.edges.e2b.words import error_of
-from sandboxer.edges.http.authentication import Shape
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
 from sandboxer.edges.http.problems import invalid
-from sandboxer.kernel.budget import SMALL, Lease
+from sandboxer.kernel.budget import SMALL, Lease, Shape
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b.control import Said
@@ -99,15 +98,16 @@ async def messages(chunks: AsyncIterator[bytes], model: type[M], lease: Lease) -
             if not flags:
                 yield await _read_in_turn(data, model, lease)
             lease.shrink(end)
+    if held:
+        raise InvalidRequest(field="body", why="it ends in the middle of a message")
 
 
 async def _read_in_turn(data: bytes, model: type[M], lease: Lease) -> M:
     """Reads a message as the whole body of a request is read: what has too much structure is refused, large
     ones are read beside the loop, and others have their turn between small ones.
     """
-    if len(data) > SMALL:
-        Shape().feed(data)
-    else:
+    Shape.check(data)
+    if len(data) <= SMALL:
         await lease.in_turn(0.0)
     return await lease.work(len(data), partial(_read, data, model))
 

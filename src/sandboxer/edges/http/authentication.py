@@ -7,10 +7,7 @@ A body takes effect only if it is the one that was signed. Ordinary bodies are r
 before the route runs. Uploads stream through a check that never delivers the last piece of a wrong body, and
 the routes that take them act only at a clean end.
 
-`Shape` counts how much structure a large body has as it arrives, before anybody parses it as JSON. Parsing 12
-MiB of text takes milliseconds; 12 MiB of `0,0,0,…` takes a second in which nobody else is served, even in a
-thread, because parsers hold the interpreter's lock. No request needs more than a few thousand values, so a
-body with more is refused with its first piece.
+How much structure a large body has is counted as it arrives (`Shape`), before anybody parses it as JSON.
 """
 
 from __future__ import annotations
@@ -39,8 +36,8 @@ from sandboxer.identity.authenticate import EMPTY_SHA256, MAX_V1_BODY, BodyCheck
 from sandboxer.identity.keys import PREFIX as BEARER_PREFIX
 from sandboxer.identity.keys import Caller, demand_privacy
 from sandboxer.identity.sessions.tokens import HEADER, session_token, token_in
-from sandboxer.kernel.budget import SMALL, Lease
-from sandboxer.kernel.errors import SandboxerError, TooLarge, Unauthenticated
+from sandboxer.kernel.budget import SMALL, Lease, Shape
+from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wire.operations.declaration import Access, AnyOperation, RateClass, Stream
 from sandboxer.wiring import Platform
 
@@ -68,9 +65,6 @@ UPLOAD_PAUSE_S = 60.0
 # The slowest average rate of an upload from its second minute on.
 UPLOAD_PATIENCE_S = 60.0
 UPLOAD_SLOWEST = 16 * 1024
-# Quotes, commas, colons and opening brackets: about five for a member of an object.
-MAX_MARKS = 32_768
-_SEPARATORS = (b",", b":", b"[", b"{")
 
 
 class Authentication:
@@ -453,30 +447,3 @@ async def _refuse(error: SandboxerError, scope: Scope, receive: Receive, send: S
         await send({"type": "websocket.http.response.body", "body": answer.body})
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
-
-
-class Shape:
-    """Counts the structure of a body, which is fed piece by piece. Whether it is valid JSON is decided by its
-    parser.
-    """
-
-    __slots__ = ("_is_inside", "_rest", "marks")
-
-    def __init__(self) -> None:
-        self.marks = 0
-        # Whether the end of the last piece was inside a string, and after a backslash.
-        self._is_inside = False
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> None:
-        """Raises TooLarge."""
-        # Each step handles the whole piece in C: escapes are removed, and quotes separate inside from
-        # outside.
-        plain = (self._rest + piece).replace(b"\\\\", b"").replace(b'\\"', b"")
-        self._rest = b"\\" if plain.endswith(b"\\") else b""
-        parts = plain.split(b'"')
-        outside = b"".join(parts[1 if self._is_inside else 0 :: 2])
-        self._is_inside ^= len(parts) % 2 == 0
-        self.marks += len(parts) - 1 + sum(outside.count(one) for one in _SEPARATORS)
-        if self.marks > MAX_MARKS:
-            raise TooLarge(what="The number of values in the body", limit=f"about {MAX_MARKS // 5}")
