@@ -14,7 +14,9 @@ for family, address in ((socket.AF_INET, "93.184.215.14"), (socket.AF_INET, "169
         with socket.socket(family) as out:
             out.settimeout(3)
             out.connect((address, 80))
-        print("reached", address)
+            out.sendall(b"GET / HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n" % address.encode())
+            answer = out.recv(1000)
+        print("reached" if b"hello" in answer else answer[:12], address)
     except OSError as error:
         print(type(error).__name__)
 """

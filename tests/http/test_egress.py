@@ -89,7 +89,7 @@ async def test_a_decision_is_explained_with_its_rule(served: Served) -> None:
         {"action": "allow", "host": "a.*.com"},
         {"action": "allow", "host": "a.com", "path": "/../x"},
         {"action": "allow", "host": "*", "methods": ["GET"]},
-        {"action": "allow", "host": "a.com", "ports": []},
+        {"action": "allow", "host": "a.com", "ports": [], "path": "/x"},
         {"action": "allow", "host": "a.com", "ports": [22], "path": "/x"},
     ],
 )

@@ -88,7 +88,7 @@ async def test_each_word_becomes_rules(served: Served) -> None:
     closed = await served.sandbox(network="none", profile="profile.packages")
     assert (await served.client.get(closed)).json()["trust"] == "zero"
     assert (await served.client.get(f"{closed}/egress")).status_code == 409
-    assert await rules(served, "open") == ("allow", [])
+    assert await rules(served, "open") == ("allow", [("*", [])])
     default, hosts = await rules(served, "packages")
     assert default == "deny"
     assert {"pypi.org", "*.npmjs.org", "deb.debian.org", "proxy.golang.org"} <= {host for host, _ in hosts}

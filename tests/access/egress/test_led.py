@@ -299,7 +299,15 @@ async def test_more_names_than_it_remembers_lead_nowhere_but_to_their_own_host(
     many = """
 import socket
 first = socket.gethostbyname("example.com")
-seen = {first} | {socket.gethostbyname(f"n{i}.example.org") for i in range(4096)}
+seen = {first}
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+    line.settimeout(10)
+    line.connect(("198.18.0.1", 53))
+    for i in range(4096):
+        label = b"n%d" % i
+        name = bytes([len(label)]) + label + b"\\x07example\\x03org\\0"
+        line.send(bytes.fromhex("000701000001000000000000") + name + b"\\0\\x01\\0\\x01")
+        seen.add(line.recv(512)[-4:])
 print(len(seen), first)
 """
     count, forgotten = (await bare(served, path, "python3", "-c", many)).split()

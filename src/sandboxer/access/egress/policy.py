@@ -144,6 +144,8 @@ def refuse_denied(policy: Policy, wider: Sequence[Policy]) -> None:
     """Raises Forbidden if the account's rules deny what is asked for by name; `open` never does."""
     rules = Rules(policy, *wider)
     for one in policy.rules:
+        if one.host == "*":
+            continue
         host = one.host.replace("*.", "any-name-below.", 1)
         for port in one.ports or WEB_PORTS:
             verdict = decide(rules, Ask(host, port, is_tls=port == 443))
