@@ -58,7 +58,7 @@ def test_keys_are_checked_and_topped_up(cli: Cli) -> None:
     assert cli("key", "check", key, "--json").json["public_key"] == key
     # The operator's own bucket is empty here.
     topped = cli("key", "top-up", key, "1", "--id", "plain-1")
-    assert (topped.code, "insufficient_credit" in topped.err) == (Exit.REFUSED, True)
+    assert (topped.code, "Not enough credit" in topped.err) == (Exit.REFUSED, True)
 
 
 def test_a_bearer_token_is_of_the_own_key_unless_another_is_named(cli: Cli, up: Up) -> None:

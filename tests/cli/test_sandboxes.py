@@ -120,7 +120,7 @@ def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
 def test_a_refusal_exits_4_and_says_what_whose_fault_and_what_next(cli: Cli) -> None:
     said = cli("show", ABSENT)
     assert said.code == Exit.REFUSED
-    assert "not_found" in said.err
+    assert said.err.startswith("error: No such sandbox: ")
     assert "sandboxer list" in said.err
     assert "Traceback" not in said.err
     error = cli("show", ABSENT, "--json").error

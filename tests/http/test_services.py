@@ -103,6 +103,8 @@ async def test_a_name_is_taken_once_in_an_account_and_free_in_another(served: Se
     assert (again.status_code, again.json()["reason"]) == (409, "name_taken")
     boxes = (await served.client.get("/v1/sandboxes")).json()["sandboxes"]
     assert len(boxes) == 1, "a refused name must leave no sandbox"
+    # A sandbox is another noun: one of this name is free to be made.
+    assert (await served.client.post("/v1/sandboxes", {"name": "hello"})).status_code == 201
     other = await served.stranger()
     assert (await made(other))["name"] == "hello"
     assert [s["name"] for s in (await other.get("/v1/services")).json()["services"]] == ["hello"]

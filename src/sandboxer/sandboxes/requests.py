@@ -11,7 +11,7 @@ from sandboxer.backends.contract import Fingerprint, Resources, Trust, VolumeMou
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
-from sandboxer.kernel.values import value_class
+from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, NetworkMost, Profile, WorkspaceAccess, excess
 from sandboxer.sandboxes.records import Sandbox
@@ -83,6 +83,13 @@ class CreateRequest(WantedSandbox):
     wanted_volumes: tuple[WantedVolume, ...] = ()
     # Used instead of an image; it was checked that the caller may use it.
     origin: Origin | None = None
+
+
+def name_within(name: str | None) -> str | None:
+    """Return the name of a sandbox that belongs to a session or a service of this name: no two sandboxes of
+    an account have the same, and theirs are for their owner to give.
+    """
+    return None if name is None else f"{name[:56]}-{new_id('sbx')[-6:]}"
 
 
 def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:

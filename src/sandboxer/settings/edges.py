@@ -15,7 +15,7 @@ from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.budget import BudgetBounds
 
 
-class EdgeSettings(BaseModel):
+class EdgeSettings(BaseModel, defer_build=True):
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 7777
     public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = (
@@ -188,7 +188,7 @@ class EdgeSettings(BaseModel):
         return None if self.ssh_listen is None else _address(self.ssh_listen)
 
 
-class IdentitySettings(BaseModel):
+class IdentitySettings(BaseModel, defer_build=True):
     production: Annotated[
         bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
     ] = False

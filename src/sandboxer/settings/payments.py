@@ -24,7 +24,7 @@ from sandboxer.payments.chains.configuration import (
 from sandboxer.payments.gift_cards.records import MailServer
 
 
-class MoneySettings(BaseModel):
+class MoneySettings(BaseModel, defer_build=True):
     charging: Annotated[
         Literal["auto"] | bool,
         Field(

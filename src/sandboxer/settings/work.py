@@ -37,7 +37,7 @@ def host_mirrors(environment: Mapping[str, str]) -> Iterator[str]:
                 yield f"{name}={known[name]}"
 
 
-class WorkSettings(BaseModel):
+class WorkSettings(BaseModel, defer_build=True):
     jobs_running: Annotated[
         int, Field(ge=1, le=10_000, description="Jobs of one account that run at once; others wait.")
     ] = 4
@@ -94,7 +94,7 @@ class WorkSettings(BaseModel):
         return parse_duration(self.records_retention, field="records_retention")
 
 
-class AccessSettings(BaseModel):
+class AccessSettings(BaseModel, defer_build=True):
     trust_max: Annotated[
         Literal["zero", "semi"],
         Field(description="The highest trust level there is here; `zero`: no sandbox has a way out."),
@@ -151,7 +151,7 @@ class AccessSettings(BaseModel):
             raise InvalidRequest(field="egress_never", why=str(error)) from None
 
 
-class ArtifactSettings(BaseModel):
+class ArtifactSettings(BaseModel, defer_build=True):
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
     garbage_grace: Annotated[
         str, Field(description="How long what nobody needs stays (older builds of images).")

@@ -25,7 +25,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Conflict, InvalidRequest
 from sandboxer.kernel.values import brief_value_class, new_id
-from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.requests import CreateRequest, name_within
 from sandboxer.sandboxes.use_cases import creation, lifetime
 from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.store.repository import Also
@@ -149,7 +149,7 @@ def _sandbox(dependencies: ServiceDependencies, wanted: NewService) -> CreateReq
     return replace(
         request,
         profile=profile.id,
-        name=wanted.name,
+        name=name_within(wanted.name),
         ttl=request.ttl or most,
         idle_timeout=most,
         labels={**request.labels, "service": wanted.name},

@@ -24,7 +24,7 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedSandbox
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedSandbox, name_within
 from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.store.repository import Also
@@ -87,7 +87,7 @@ class Sessions:
         profile = dependencies.profiles.get(wanted.profile or dependencies.default_profile)
         return CreateRequest(
             profile=wanted.profile,
-            name=wanted.name,
+            name=name_within(wanted.name),
             image=image,
             trust=wanted.trust,
             network=wanted.network,
