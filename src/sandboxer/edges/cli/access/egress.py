@@ -29,7 +29,7 @@ Target = Annotated[
         help="Id of the sandbox (sbx_…), or `account` for what holds in all of them.", metavar="ID|account"
     ),
 ]
-Host = Annotated[str, typer.Argument(help="`example.com`, `*.example.com`, `*`; with `:PORT` for one port, `:*` for every one.")]
+Host = Annotated[str, typer.Argument(help="`example.com`, `*.example.com`, `*`; with `:PORT`, or `:*`: all.")]
 Method = Annotated[list[str] | None, typer.Option("--method", help="Only these; opens its TLS.")]
 Path = Annotated[str | None, typer.Option("--path", help="Only this path and below; opens its TLS.")]
 
