@@ -193,6 +193,24 @@ def pause(_: Any) -> None:
         Sandbox.kill(sandbox.sandbox_id)
 
 
+@feature("snapshots and forks")
+def snapshots(_: Any) -> None:
+    need(Sandbox, "create_snapshot")
+    need(Sandbox, "fork")
+    sandbox = make(timeout=120)
+    try:
+        sandbox.files.write("kept", "on")
+        kept = sandbox.create_snapshot()
+        (fork,) = sandbox.fork(timeout=60)
+        made = [fork, Sandbox.create(kept.snapshot_id, timeout=60)]
+        assert [one.files.read("kept") for one in made] == ["on", "on"]
+        for one in made:
+            one.kill()
+        assert [Sandbox.delete_snapshot(kept.snapshot_id) for _ in range(2)] == [True, False]
+    finally:
+        Sandbox.kill(sandbox.sandbox_id)
+
+
 @feature("a wrong key")
 def wrong_key(_: Any) -> None:
     raised("AuthenticationException", lambda: make(api_key="e2b_" + "0" * 40))

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from e2b.exceptions import SandboxNotFoundException
+from e2b.exceptions import SandboxNotFoundException, SecretException
 
-from e2b import AuthenticationException, Sandbox, SandboxException, SandboxQuery, SandboxState
+from e2b import AuthenticationException, Sandbox, SandboxException, SandboxQuery, SandboxState, Secret
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b.keys import api_key_of, bearer_of
 from sandboxer.wire.e2b.operations import OPERATIONS
@@ -148,8 +148,12 @@ def test_a_client_that_is_too_old_is_told_so(up: Up, api_key: str) -> None:
 
 
 def test_what_is_not_here_is_refused_by_name(api_key: str) -> None:
-    with pytest.raises(SandboxException, match="autoPause"):
-        Sandbox.create(lifecycle={"on_timeout": "pause"})
+    with pytest.raises(SandboxException, match="iam"):
+        Sandbox.create(iam={"tokens": {"aws": {"audience": "a", "token_type": "JWT-SVID"}}})
+    with pytest.raises(SecretException, match="secrets is not available here"):
+        Secret.create("NAME", "value")
+    with pytest.raises(SandboxException, match=r"network\.egressProxy"):
+        Sandbox.create(network={"egress_proxy": {"address": "proxy.example.com:1080"}})
     with pytest.raises(SandboxException, match="network"):
         Sandbox.create(network={"deny_out": ["8.8.8.8"]})
 
@@ -199,7 +203,7 @@ def test_the_command_line_prints_an_environment_that_works(up: Up, monkeypatch: 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.id)
 def test_strangers_and_keys_of_our_own_api_are_refused_everywhere(up: Up, operation: AnyOperation) -> None:
-    path = operation.path.replace("{sandbox_id}", "sbx-" + "0" * 26).replace("{context_id}", "ses_1")
+    path = re.sub("{[a-z_]+}", "name", operation.path.replace("{sandbox_id}", "sbx-" + "0" * 26))
     for headers in ({}, {"Authorization": "Bearer sk_" + "0" * 52}, {"X-Access-Token": "sbt_no"}):
         answer = httpx.request(operation.method, up.url + path, headers=headers, trust_env=False)
         assert answer.status_code == 401, answer.text

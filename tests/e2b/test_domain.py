@@ -45,7 +45,7 @@ def edge(tls: Tls) -> Iterator[Edge]:
     resolver = Resolver()
     trust = ssl.create_default_context(cafile=str(tls.authority))
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
+        for name in ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"):
             patch.delenv(name, raising=False)
         for name in ("SSL_CERT_FILE", "E2B_DOMAIN", "E2B_API_KEY"):
             patch.setenv(name, tls.environment[name])

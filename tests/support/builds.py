@@ -24,7 +24,7 @@ from tests.support.http.served import Served
 from tests.support.http.signed import ServerEvent
 
 
-def _images(folder: Path) -> Path:
+def tiny_images(folder: Path) -> Path:
     """The builder and the base image of this host, and an image that is made in a moment."""
     make_tree(folder / "tiny" / "rootfs")
     about = Image(
@@ -67,7 +67,7 @@ async def builds(
         state_dir=state,
         host="127.0.0.1",
         port=0,
-        images_dir=_images(tmp_path / "images"),
+        images_dir=tiny_images(tmp_path / "images"),
         guest_dir=GUEST,
         charging=False,
         **limits,

@@ -36,6 +36,7 @@ def pointed_at(up: Up, api_key: str) -> Iterator[None]:
         patch.setenv("E2B_API_KEY", api_key)
         patch.setenv("E2B_API_URL", f"{up.url}/e2b")
         patch.setenv("E2B_SANDBOX_URL", f"{up.url}/e2b/envd")
+        patch.setenv("E2B_VOLUME_API_URL", f"{up.url}/e2b")
         patch.setenv("NO_PROXY", "127.0.0.1")
         yield
 

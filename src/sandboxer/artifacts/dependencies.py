@@ -16,6 +16,7 @@ from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.clones import Cloning, Spawning
 from sandboxer.artifacts.garbage import Collector, Trees
+from sandboxer.artifacts.images.builders.templates import TemplateBuilds
 from sandboxer.artifacts.images.builders.use_cases import ImageBuilders
 from sandboxer.artifacts.images.builders.workshop import BuildPolicy, Workshop
 from sandboxer.artifacts.images.oci.export import Exporting
@@ -34,7 +35,7 @@ from sandboxer.artifacts.reconciler import KeptReconciler
 from sandboxer.artifacts.repository import ImageRepository, SnapshotRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.volumes.repository import VolumeRepository, attach
-from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
+from sandboxer.artifacts.volumes.use_cases import VolumeContent, VolumeUseCases
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import TaskOwner, own_tasks
@@ -55,10 +56,12 @@ class Artifacts:
     image_sharing: ImageSharing
     spawning: Spawning
     volumes: VolumeUseCases
+    volume_content: VolumeContent
     garbage: Collector
     exporting: Exporting
     importing: Importing
     builders: ImageBuilders
+    templates: TemplateBuilds
 
 
 @asynccontextmanager
@@ -120,18 +123,30 @@ async def open_artifacts(
             _start(loops, reconcilers, garbage)
             importing = Importing(images, spool_dir, default_profile, authorities, budget)
             builders = _builders(importing, volumes, slots, trees, endings, build_policy)
-            yield Artifacts(
-                garbage=garbage,
-                snapshots=snapshots,
-                cloning=Cloning(use_cases=snapshots, authorities=authorities, slots=slots),
-                images=images,
-                volumes=volumes,
-                image_sharing=ImageSharing(use_cases=images),
-                exporting=builders.exporting,
-                importing=importing,
-                spawning=builders.spawning,
-                builders=builders,
-            )
+            yield _artifacts(snapshots, garbage, builders, loops)
+
+
+def _artifacts(
+    snapshots: SnapshotUseCases, garbage: Collector, builders: ImageBuilders, loops: TaskOwner
+) -> Artifacts:
+    images, volumes, slots = builders.importing.use_cases, builders.workshop.volumes, builders.workshop.slots
+    authorities, endings = builders.importing.authorities, builders.workshop.endings
+    return Artifacts(
+        garbage=garbage,
+        snapshots=snapshots,
+        cloning=Cloning(use_cases=snapshots, authorities=authorities, slots=slots),
+        images=images,
+        volumes=volumes,
+        volume_content=VolumeContent(
+            use_cases=volumes, authorities=authorities, slots=slots, endings=endings
+        ),
+        image_sharing=ImageSharing(use_cases=images),
+        exporting=builders.exporting,
+        importing=builders.importing,
+        spawning=builders.spawning,
+        builders=builders,
+        templates=TemplateBuilds(builders, images, loops),
+    )
 
 
 def _start(loops: TaskOwner, reconcilers: Sequence[KeptReconciler[Any, Any]], garbage: Collector) -> None:

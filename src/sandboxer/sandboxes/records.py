@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -42,6 +43,16 @@ from sandboxer.store.sealed import SealedJson
 class Unboosted:
     resources: Resources
     terms: Terms
+
+
+class AtEnd(StrEnum):
+    """What becomes of a sandbox whose TTL is over."""
+
+    DESTROY = "destroy"
+    # It is stopped, and its disk is kept for the retention time.
+    STOP = "stop"
+    # The same, until somebody uses it: that starts it again.
+    SLEEP = "sleep"
 
 
 @value_class
@@ -88,6 +99,7 @@ class Sandbox(Record):
     origin: str | None = None
     # What it has attached, from its creation until it is destroyed.
     volumes: tuple[VolumeMount, ...] = ()
+    at_end: AtEnd = AtEnd.DESTROY
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -138,6 +150,7 @@ sandboxes = Table(
     Column("boosted_from", JsonValue),
     Column("origin", Text),
     Column("volumes", JsonValue),
+    Column("at_end", Text),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
     # No two that an account could still use have the same name.
@@ -208,6 +221,7 @@ rows = SandboxRows(
             )
         ),
         "terms": Cell(write=money_terms.to_json, read=money_terms.from_json),
+        "at_end": Cell(write=lambda at: at.value, read=lambda kept: AtEnd(kept or AtEnd.DESTROY)),
         "boosted_from": optional(
             Cell(
                 write=lambda kept: {

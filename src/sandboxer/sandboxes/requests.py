@@ -14,7 +14,7 @@ from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Una
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, NetworkMost, Profile, WorkspaceAccess, excess
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import AtEnd, Sandbox
 from sandboxer.sandboxes.terms import Terms
 
 
@@ -83,6 +83,7 @@ class CreateRequest(WantedSandbox):
     wanted_volumes: tuple[WantedVolume, ...] = ()
     # Used instead of an image; it was checked that the caller may use it.
     origin: Origin | None = None
+    at_end: AtEnd = AtEnd.DESTROY
 
 
 def name_within(name: str | None) -> str | None:
@@ -137,6 +138,7 @@ def plan(
         terms=Terms(quote_id=request.quote_id),
         origin=None if request.origin is None else request.origin.disk_id,
         volumes=request.volumes,
+        at_end=request.at_end,
     )
 
 

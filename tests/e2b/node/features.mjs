@@ -113,6 +113,23 @@ const features = {
       await Sandbox.kill(sandbox.sandboxId)
     }
   },
+  'snapshots and forks': async () => {
+    if (!Sandbox.prototype.createSnapshot || !Sandbox.prototype.fork) throw new Absent()
+    const sandbox = await Sandbox.create({ timeoutMs: 120_000 })
+    try {
+      await sandbox.files.write('kept', 'on')
+      const kept = await sandbox.createSnapshot()
+      const [fork] = await sandbox.fork({ timeoutMs: 60_000 })
+      const made = [fork, await Sandbox.create(kept.snapshotId, { timeoutMs: 60_000 })]
+      for (const one of made) {
+        equal(await one.files.read('kept'), 'on')
+        await one.kill()
+      }
+      equal([await Sandbox.deleteSnapshot(kept.snapshotId), await Sandbox.deleteSnapshot(kept.snapshotId)], [true, false])
+    } finally {
+      await Sandbox.kill(sandbox.sandboxId)
+    }
+  },
   'a wrong key': () => raised('AuthenticationError', () => Sandbox.create({ apiKey: `e2b_${'0'.repeat(40)}` })),
   'an unknown template': () => raised('SandboxError', () => Sandbox.create('no-such-template')),
   'code interpreter': async () => {

@@ -109,6 +109,7 @@ def load_page(
     *,
     account: str | None,
     sandbox_id: str | None,
+    name: str | None,
     state: State | None,
     labels: Mapping[str, str],
     cursor: str | None,
@@ -117,7 +118,7 @@ def load_page(
     """Returns snapshots, newest first. `account` None means everyone's. No `state` means all of which
     something is left.
     """
-    query = matching(rows, state, account=account, sandbox_id=sandbox_id)
+    query = matching(rows, state, account=account, sandbox_id=sandbox_id, name=name)
     for key, value in labels.items():
         # An account has few of them, so labels need no table of their own, unlike those of sandboxes.
         query = query.where(type_coerce(snapshots.c.labels, JSON)[key].as_string() == value)

@@ -137,19 +137,21 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
         caller: Caller,
         *,
         sandbox_id: str | None = None,
+        name: str | None = None,
         state: State | None = None,
         labels: Mapping[str, str] | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Snapshot]:
         """Returns snapshots, newest first. Without `state`, dropped ones are left out. The owner sees
-        everyone's.
+        everyone's; a name is always the caller's own, since anybody may call anything by it.
         """
         return await self.repository.store.read(
             lambda conn: records.load_page(
                 conn,
-                account=None if caller.is_owner else caller.account,
+                account=None if caller.is_owner and name is None else caller.account,
                 sandbox_id=sandbox_id,
+                name=name,
                 state=state,
                 labels=labels or {},
                 cursor=cursor,

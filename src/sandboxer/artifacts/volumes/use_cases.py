@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import field, replace
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
+from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.artifacts.records import MB, USABLE, Holding, Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot, set_head
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
@@ -22,7 +26,11 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotAvailable, NotFound
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.passing import Claim, Endings
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
+from sandboxer.sandboxes.use_cases import creation
+from sandboxer.sandboxes.use_cases.admission import Slots
 from sandboxer.sandboxes.use_cases.locks import refuse_locked
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
@@ -36,6 +44,10 @@ class Wanted:
     size_mb: int | None = None
     from_snapshot: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+
+
+# Where a volume is in a sandbox that was made to reach its files, and how long such a one lives at most.
+_PLACE, _LIFE = "/volume", "1h"
 
 
 @value_class
@@ -289,3 +301,49 @@ class VolumeUseCases(KeptUseCases[Volume]):
 
     def _rate(self, account: str, size_mb: int) -> int:
         return self.repository.rate(account, "", size_mb * MB)
+
+
+@value_class
+class VolumeContent:
+    """Reaches the files of a volume, which only sandboxes see: in the one that may write to it, or in one
+    that is made for it and is gone afterwards.
+    """
+
+    use_cases: VolumeUseCases
+    authorities: AuthorityRepository
+    slots: Slots
+    endings: Endings
+    # By id: somebody reaches the files of this volume, and others wait.
+    turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    @asynccontextmanager
+    async def open(self, volume_id: str, caller: Caller, profile: str) -> AsyncIterator[tuple[str, str]]:
+        """Yields a sandbox, and where in it the volume is. Raises NotFound, Conflict, and what refuses a
+        sandbox.
+        """
+        volume = await self.use_cases.get(volume_id, caller)
+        async with self.turns.setdefault(volume.id, asyncio.Lock()):
+            attached = await self.use_cases.attachments([volume])
+            for one in attached[volume.id]:
+                sandbox = await self.use_cases.sandboxes.visible(one.sandbox_id, caller)
+                if sandbox.state in LIVE and not one.is_read_only:
+                    yield sandbox.id, one.path
+                    return
+            async with self._made(volume, caller, profile) as sandbox_id:
+                yield sandbox_id, _PLACE
+
+    @asynccontextmanager
+    async def _made(self, volume: Volume, caller: Caller, profile: str) -> AsyncIterator[str]:
+        mount = WantedVolume(volume=volume.id, path=_PLACE)
+        wanted = CreateRequest(profile=profile, network="none", ttl=_LIFE, wanted_volumes=(mount,))
+        claim = Claim(self.use_cases.clock.now())
+        try:
+            async with self.slots.taken(await self.authorities.of(caller)):
+                completed = await self.use_cases.complete(wanted, caller)
+                made = await creation.create(self.use_cases.sandboxes, completed, caller, also=claim.write)
+            self.endings.own(made.id)
+            yield made.id
+        finally:
+            if (left := claim.give_up()) is not None:
+                self.endings.soon(left)
+                await self.endings.gone(left)

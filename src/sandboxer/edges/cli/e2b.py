@@ -37,6 +37,7 @@ def environment(
         "E2B_API_KEY": api_key_of(platform.keys.issue_bearer(public_key).bearer_token),
         "E2B_API_URL": f"{url}{ROOT}",
         "E2B_SANDBOX_URL": f"{url}{ROOT}/envd",
+        "E2B_VOLUME_API_URL": f"{url}{ROOT}",
     }
     note = f"The key behind it is {public_key}; `sandboxer key delete {public_key}` ends both."
     return Answer(

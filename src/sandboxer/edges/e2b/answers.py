@@ -1,22 +1,29 @@
-"""Turns records into E2B's models, and these into answers."""
+"""Turns records into E2B's models, and these into answers.
+
+E2B's metadata is kept as labels, by which lists can be filtered. A label's key is narrower than a key of
+metadata: bytes that it cannot have are written as `-` and two digits.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import parse_qsl, unquote_plus
 
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.backends.contract import Usage
-from sandboxer.edges.e2b.metadata import metadata_of
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sandbox_tokens import TRAFFIC
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe.events import Event
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import AtEnd, Sandbox
 from sandboxer.wire.e2b import control
 from sandboxer.wiring import Platform
 
@@ -27,9 +34,17 @@ PROFILE = "profile.e2b"
 TEMPLATE = "base"
 # Templates of E2B that the base image stands for.
 TEMPLATES = (TEMPLATE, "code-interpreter-v1")
+# What the ids of snapshots begin with.
+SNAPSHOT = "snp_"
+# The tag that a name without one means.
+DEFAULT_TAG = ":default"
 RUNNING = frozenset({State.READY, State.ACTIVE, State.GRACE, State.FROZEN})
 PAUSED = frozenset({State.STOPPED, State.REAPED})
 STATES: Mapping[str, frozenset[State]] = {"running": RUNNING, "paused": PAUSED}
+_PREFIX = "e2b/"
+_MOST = 63
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._")
+_WRITTEN = re.compile(r"-([0-9a-f]{2})")
 
 
 def answer(
@@ -50,6 +65,8 @@ def outer_id(sandbox_id: str) -> str:
 
 
 def template_of(record: Sandbox) -> str:
+    if record.origin is not None and record.origin.startswith(SNAPSHOT):
+        return record.origin
     return TEMPLATE if record.profile == PROFILE and record.image == TEMPLATE else record.image
 
 
@@ -74,6 +91,10 @@ def detail(platform: Platform, record: Sandbox, caller: Caller) -> control.Sandb
         **_facts(record),
         envd_access_token=platform.sandbox_tokens.of(caller, record.id),
         domain=_domain(platform),
+        lifecycle=control.Lifecycle.model_construct(
+            on_timeout="kill" if record.at_end is AtEnd.DESTROY else "pause",
+            auto_resume=record.at_end is AtEnd.SLEEP,
+        ),
         pause_mode="filesystem" if record.state in PAUSED else None,
     )
 
@@ -110,6 +131,12 @@ def metric(record: Sandbox, usage: Usage, now: datetime) -> control.Metric:
     )
 
 
+def snapshot_info(record: Snapshot) -> control.SnapshotInfo:
+    name = record.name
+    names = [] if name is None else [name if ":" in name else name + DEFAULT_TAG]
+    return control.SnapshotInfo.model_construct(snapshot_id=record.id, names=names)
+
+
 def log_entry(event: Event) -> control.LogEntry:
     return control.LogEntry.model_construct(
         timestamp=event.at, message=event.kind, level="info", fields={"actor": event.actor}
@@ -121,3 +148,32 @@ def _domain(platform: Platform) -> str | None:
     if where is None or where.scheme != "https":
         return None
     return where.domain if where.port == 443 else f"{where.domain}:{where.port}"
+
+
+def labels_of(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {_label(key): value for key, value in metadata.items()}
+
+
+def metadata_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """Returns what of the labels is metadata."""
+    found = {key.removeprefix(_PREFIX): value for key, value in labels.items() if key.startswith(_PREFIX)}
+    return {_key(key): value for key, value in found.items()}
+
+
+def wanted_labels(query: str) -> dict[str, str]:
+    """Returns the labels that a filter names: a query inside a query, each word of which is quoted again."""
+    return labels_of({unquote_plus(key): unquote_plus(value) for key, value in parse_qsl(query)})
+
+
+def _label(key: str) -> str:
+    label = _PREFIX + "".join(
+        chr(byte) if byte in _PLAIN else f"-{byte:02x}" for byte in key.encode("utf-8", "surrogatepass")
+    )
+    if len(label) > _MOST or not key:
+        raise InvalidRequest(field="metadata", why=f"the key {key[:80]!r} is empty or too long to be kept")
+    return label
+
+
+def _key(text: str) -> str:
+    raw = _WRITTEN.sub(lambda found: chr(int(found[1], 16)), text)
+    return raw.encode("latin-1").decode("utf-8", "replace")

@@ -19,6 +19,7 @@ from typing import Any
 from starlette.responses import Response
 
 from sandboxer.edges.e2b.answers import RUNNING, answer
+from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import HOME
 from sandboxer.edges.e2b.words import is_of_sandbox
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
@@ -239,9 +240,9 @@ def _shown(session: Session) -> envd.Context:
 
 
 BINDINGS = (
-    bind(operations.EXECUTE, execute),
-    bind(operations.CREATE_CONTEXT, create_context),
-    bind(operations.CONTEXTS, list_contexts),
+    bind_inside(operations.EXECUTE, execute),
+    bind_inside(operations.CREATE_CONTEXT, create_context),
+    bind_inside(operations.CONTEXTS, list_contexts),
     bind(operations.END_CONTEXT, end_context),
     bind(operations.RESTART_CONTEXT, restart_context),
 )

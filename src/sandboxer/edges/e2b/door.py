@@ -15,7 +15,7 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Iterable
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,7 +27,8 @@ from sandboxer.wire.e2b.keys import bearer_of
 
 ENVD = f"{ROOT}/envd"
 # What E2B's own API begins with; whatever else is asked for at `api.{domain}` is asked of ours.
-_THEIRS = re.compile(r"/(sandboxes|templates|snapshots|volumes|secrets|v2|v3)(/|$)")
+_THEIRS = re.compile(r"/(sandboxes|templates|snapshots|volumes|volumecontent|secrets|v2|v3)(/|$)")
+_CONTENT, _TEMPLATES = f"{ROOT}/volumecontent/", f"{ROOT}/templates/"
 _OUTER_ID = re.compile(r"/sbx-([0-9a-z]{26})(?=/|$)")
 # When a signed address ends, in seconds.
 _MOMENT = re.compile(r"[0-9]{1,18}")
@@ -83,10 +84,19 @@ def _enter(scope: Scope, path: str) -> bool:
         scope[SANDBOX_PROOF] = _signed_by(scope)
     elif is_envd:
         scope[USER] = _value(headers, b"authorization")
+    if path.startswith(_CONTENT):
+        # The token of a volume comes as a bearer's.
+        token = _value(headers, b"authorization").removeprefix(b"Bearer ")
+        headers = [(name, value) for name, value in headers if name != SANDBOX_TOKEN] + [
+            (SANDBOX_TOKEN, token)
+        ]
     key = _value(headers, b"x-api-key").decode("latin-1")
     kept = [(name, value) for name, value in headers if name not in _OURS and name != b"x-api-key"]
     if key and not is_envd:
         kept.append((b"authorization", b"Bearer " + bearer_of(key).encode("latin-1")))
+    if path.startswith(_TEMPLATES) and (sent := parse_qs(scope["query_string"]).get(b"token")):
+        # Files are sent to an address, without a header.
+        kept = [(name, value) for name, value in kept if name != SANDBOX_TOKEN] + [(SANDBOX_TOKEN, sent[0])]
     scope.update(path=path, raw_path=path.encode(), headers=kept)
     return is_envd
 

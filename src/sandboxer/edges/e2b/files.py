@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sandboxer.backends.guest import FileKind
 from sandboxer.edges.e2b.answers import ENVD_VERSION, answer, metric
 from sandboxer.edges.e2b.multipart import boundary_of, parts, unpacked
+from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import environment_of, path_for, user_of
 from sandboxer.edges.http.answers import printable
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
@@ -112,6 +113,6 @@ BINDINGS = (
     bind(operations.ENVD_METRICS, metrics),
     bind(operations.ENVS, envs),
     bind(operations.INIT, init),
-    bind(operations.READ_FILE, read),
-    bind(operations.WRITE_FILES, write),
+    bind_inside(operations.READ_FILE, read),
+    bind_inside(operations.WRITE_FILES, write),
 )

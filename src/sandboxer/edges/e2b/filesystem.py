@@ -14,9 +14,10 @@ from starlette.responses import Response
 from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
 from sandboxer.edges.e2b.answers import answer, as_json
 from sandboxer.edges.e2b.connect import ConnectStream, single_message
+from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import path_for, user_of
 from sandboxer.edges.http.answers import moment, printable
-from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
+from sandboxer.edges.http.binding import Asked, AskedPathBody
 from sandboxer.edges.http.bodies import LargeAnswer
 from sandboxer.edges.http.routes.work.files import AT_A_TIME
 from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound, SandboxerError
@@ -221,13 +222,13 @@ def _rfc3339(at: datetime) -> str:
 
 
 BINDINGS = (
-    bind(operations.STAT, stat),
-    bind(operations.LIST_DIR, list_folder),
-    bind(operations.MAKE_DIR, make_folder),
-    bind(operations.MOVE, move),
-    bind(operations.REMOVE, remove),
-    bind(operations.WATCH_DIR, watch),
-    bind(operations.CREATE_WATCHER, create_watcher),
-    bind(operations.WATCHER_EVENTS, watcher_events),
-    bind(operations.REMOVE_WATCHER, remove_watcher),
+    bind_inside(operations.STAT, stat),
+    bind_inside(operations.LIST_DIR, list_folder),
+    bind_inside(operations.MAKE_DIR, make_folder),
+    bind_inside(operations.MOVE, move),
+    bind_inside(operations.REMOVE, remove),
+    bind_inside(operations.WATCH_DIR, watch),
+    bind_inside(operations.CREATE_WATCHER, create_watcher),
+    bind_inside(operations.WATCHER_EVENTS, watcher_events),
+    bind_inside(operations.REMOVE_WATCHER, remove_watcher),
 )

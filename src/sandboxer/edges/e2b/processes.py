@@ -17,9 +17,10 @@ from starlette.responses import Response
 from sandboxer.backends.guest import EndReason, Exit, Output, ProcessInfo, Stream, TerminalSize
 from sandboxer.edges.e2b.answers import answer
 from sandboxer.edges.e2b.connect import END, STREAM, ConnectStream, envelope, messages, single_message
+from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import environment_of, home_of, path_for, user_of
 from sandboxer.edges.http.answers import printable
-from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
+from sandboxer.edges.http.binding import Asked, AskedPathBody
 from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.routes.work.files import body_of
 from sandboxer.kernel.errors import InvalidRequest, PathNotFound, Refused, or_not_found
@@ -189,12 +190,12 @@ def _shown(info: ProcessInfo) -> envd.ShownProcess:
 
 
 BINDINGS = (
-    bind(operations.START, start),
-    bind(operations.ATTACH, attach),
-    bind(operations.PROCESSES, list_processes),
-    bind(operations.INPUT, send_input),
-    bind(operations.STREAM_INPUT, stream_input),
-    bind(operations.CLOSE_STDIN, close_stdin),
-    bind(operations.SIGNAL, send_signal),
-    bind(operations.UPDATE, update),
+    bind_inside(operations.START, start),
+    bind_inside(operations.ATTACH, attach),
+    bind_inside(operations.PROCESSES, list_processes),
+    bind_inside(operations.INPUT, send_input),
+    bind_inside(operations.STREAM_INPUT, stream_input),
+    bind_inside(operations.CLOSE_STDIN, close_stdin),
+    bind_inside(operations.SIGNAL, send_signal),
+    bind_inside(operations.UPDATE, update),
 )

@@ -7,38 +7,52 @@ from the first call and not from a sandbox that behaves otherwise.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.access.egress.policy import Packages, policy_of
+from sandboxer.access.egress.rules import Policy
+from sandboxer.artifacts.records import OVER, USABLE
 from sandboxer.edges.e2b.answers import (
+    DEFAULT_TAG,
     PAUSED,
     PROFILE,
     RUNNING,
+    SNAPSHOT,
     STATES,
     TEMPLATE,
     TEMPLATES,
     answer,
     detail,
+    labels_of,
     listed,
     log_entry,
     metric,
     opened,
+    wanted_labels,
 )
-from sandboxer.edges.e2b.metadata import labels_of, wanted_labels
-from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, bind
+from sandboxer.edges.e2b.templates import begin, tagged
+from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, Handler, bind
 from sandboxer.edges.http.demands import gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, make_once
+from sandboxer.edges.http.matcher import Binding, name_fields
 from sandboxer.edges.http.routes import sandboxes as ours
-from sandboxer.kernel.errors import InvalidRequest, NotFound
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
+from sandboxer.kernel.tasks import to_the_end
 from sandboxer.sandboxes import records
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import AtEnd
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.sandboxes.use_cases import creation, inspection, lifetime, pause
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.e2b.control import Said
+from sandboxer.wire.operations.declaration import A, B, Operation, Q
 from sandboxer.wire.operations.sandboxes import SandboxPath
 
 M = TypeVar("M", bound=Said)
@@ -52,18 +66,25 @@ _NOW_S = 60
 
 async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     _demand_known_client(asked.request)
-    platform, who, wanted = asked.platform, asked.caller, _wanted(asked.body)
+    platform, who = asked.platform, asked.caller
     is_public = asked.body.network is None or asked.body.network.allow_public_traffic is not False
 
     async def make(bind: Bind | None) -> records.Sandbox:
+        wanted = await _with_source(asked, _wanted(asked.request, asked.body))
         also = platform.access.ports.previews.opening(who, is_public=is_public, also=bind)
         try:
             async with platform.admission.of(wanted, who, gate_proof(asked.request)) as begun:
-                return await creation.create(platform.sandboxes, begun, who, also=also)
+                made = await creation.create(platform.sandboxes, begun, who, also=also)
         except InvalidRequest as error:
             if error.facts.get("field") == "image":
                 raise NotFound(what="template", id=asked.body.template_id, why=error.facts["why"]) from error
             raise
+        try:
+            await begin(platform, made, who, asked.lease)
+        except BaseException:
+            await to_the_end(lifetime.destroy(platform.sandboxes, made.id, who))
+            raise
+        return made
 
     recall = partial(creation.recall, platform.sandboxes)
 
@@ -82,26 +103,60 @@ def _demand_known_client(request: Request) -> None:
         raise InvalidRequest(field="package_version", why=why)
 
 
-def _wanted(body: control.NewSandbox) -> CreateRequest:
+def _wanted(request: Request, body: control.NewSandbox) -> CreateRequest:
     # A gateway of MCP is a program of the template, which clients start themselves.
-    for field, is_asked in (("autoPause", body.auto_pause), ("iam", body.iam)):
-        if is_asked:
-            raise InvalidRequest(field=field, why="this platform does not have it")
+    if body.iam:
+        raise InvalidRequest(field="iam", why="this platform does not have it")
     return CreateRequest(
         profile=PROFILE,
-        image=None if body.template_id in TEMPLATES else body.template_id,
         ttl=f"{body.timeout}s",
-        network=_network(body),
+        network=_network(body.network or control.Network(), body.allow_internet_access),
         env=body.env_vars,
         labels=labels_of(body.metadata),
+        at_end=_at_end(request, body),
         wanted_volumes=tuple(WantedVolume(volume=one.name, path=one.path) for one in body.volume_mounts),
     )
 
 
-def _network(body: control.NewSandbox) -> str | None:
-    allowed = (body.network and body.network.allow_out) or []
-    denied = (body.network and body.network.deny_out) or []
-    if body.allow_internet_access is False or (denied and not allowed):
+def _at_end(request: Request, body: control.NewSandbox) -> AtEnd:
+    wakes = body.auto_resume is not None and body.auto_resume.enabled
+    if not body.auto_pause:
+        if wakes:
+            raise InvalidRequest(field="autoResume", why="only one that is paused at its end can be resumed")
+        return AtEnd.DESTROY
+    refuse_memory(request, control.Pause(memory=body.auto_pause_memory))
+    return AtEnd.SLEEP if wakes else AtEnd.STOP
+
+
+async def _with_source(asked: AskedBody[control.NewSandbox], wanted: CreateRequest) -> CreateRequest:
+    """Returns the request with what the name of a template stands for: the profile's image, a template of the
+    caller's own, a snapshot, or another image.
+    """
+    name = asked.body.template_id.removesuffix(DEFAULT_TAG)
+    if name in TEMPLATES:
+        return wanted
+    if (template := await tagged(asked.platform, asked.body.template_id, asked.caller)) is not None:
+        return replace(wanted, image=template.id)
+    snapshots = asked.platform.artifacts.snapshots
+    if name.startswith(SNAPSHOT) and (await snapshots.get(name, asked.caller)).state not in OVER:
+        return replace(wanted, snapshot=name)
+    named = await snapshots.list(asked.caller, name=name)
+    if usable := [one for one in named.records if one.state in USABLE]:
+        return replace(wanted, snapshot=usable[0].id)
+    try:
+        image = control.NamedImage(image=name)
+    except ValidationError:
+        raise NotFound(what="template", id=name) from None
+    return replace(wanted, image=(await name_fields(asked.platform, image, asked.caller)).image)
+
+
+def _network(asked: control.Network, is_open: bool | None) -> str | None:
+    """Returns the network in our words; None: as the profile has it."""
+    for field, is_asked in (("network.rules", asked.rules), ("network.egressProxy", asked.egress_proxy)):
+        if is_asked:
+            raise InvalidRequest(field=field, why="this platform does not have it")
+    allowed, denied = asked.allow_out or [], asked.deny_out or []
+    if is_open is False or (denied and not allowed):
         denied = denied or list(_EVERYWHERE)
     if not allowed and not denied:
         return None
@@ -132,11 +187,11 @@ async def list_sandboxes(asked: AskedQuery[operations.ListQuery]) -> Response:
 
 
 async def get(asked: Asked[SandboxPath]) -> Response:
-    return answer(detail(asked.platform, await _present(asked), asked.caller))
+    return answer(detail(asked.platform, await present(asked), asked.caller))
 
 
 async def kill(asked: Asked[SandboxPath]) -> Response:
-    await _present(asked)
+    await present(asked)
     await ours.destroy(asked)
     return Response(status_code=204)
 
@@ -154,7 +209,7 @@ async def refresh(asked: Asked[SandboxPath]) -> Response:
 
 async def connect(asked: AskedPathBody[SandboxPath, control.Connect]) -> Response:
     """Resumes it if it is paused. A running one ends no sooner than before."""
-    is_paused = (await _present(asked)).state in PAUSED
+    is_paused = (await present(asked)).state in PAUSED
     record = await _awake(asked, asked.body)
     return answer(opened(asked.platform, record, asked.caller), 201 if is_paused else 200)
 
@@ -164,10 +219,10 @@ async def resume(asked: AskedPathBody[SandboxPath, control.Connect]) -> Response
 
 
 async def pause_sandbox(asked: Asked[SandboxPath]) -> Response:
-    await _present(asked)
-    if (await _said(asked, control.Pause)).memory and not _always_says_memory(asked.request):
-        why = "the memory of processes cannot be kept here, files can; pause with mode 'filesystem'"
-        raise InvalidRequest(field="memory", why=why)
+    record = await present(asked)
+    refuse_memory(asked.request, await _said(asked, control.Pause))
+    if record.state in PAUSED:
+        raise Conflict(why="it is paused already", hint="Connect to it to resume it.")
     await pause.stop(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller)
     return Response(status_code=204)
 
@@ -181,9 +236,24 @@ def _always_says_memory(request: Request) -> bool:
     return since is not None and numbers is not None and (int(numbers[1]), int(numbers[2])) < since
 
 
+async def change_network(asked: AskedPathBody[SandboxPath, control.ChangeNetwork]) -> Response:
+    """Replaces what it may reach; what is left out is as its profile says."""
+    record = await present(asked)
+    network = _network(asked.body, asked.body.allow_internet_access)
+    profile = asked.platform.sandboxes.profiles.find(record.profile)
+    policy = Policy() if network == "none" else policy_of(network, profile, Packages())
+    await asked.platform.access.egress.change(record.id, asked.caller, lambda _: policy)
+    return Response(status_code=204)
+
+
+async def refuse_secrets(asked: Asked) -> Response:
+    why = "secrets are given to sandboxes by this platform's own API and rules of egress"
+    raise NotAvailable(what="E2B's API of secrets", why=why, hint="See `sandboxer secret --help`.")
+
+
 async def metrics(asked: Asked[SandboxPath, operations.MetricsQuery]) -> Response:
     """Answers what it uses now, which is all that is known; of another time, nothing."""
-    record, now = await _present(asked), asked.platform.clock.now()
+    record, now = await present(asked), asked.platform.clock.now()
     if asked.query.end is not None and asked.query.end < now.timestamp() - _NOW_S:
         return answer([])
     usage = await inspection.usage(asked.platform.sandboxes, record.id, asked.caller)
@@ -191,12 +261,18 @@ async def metrics(asked: Asked[SandboxPath, operations.MetricsQuery]) -> Respons
 
 
 async def logs(asked: Asked[SandboxPath]) -> Response:
-    record = await _present(asked)
+    record = await present(asked)
     page = await asked.platform.events.page(record.id, 0, _LOGS)
     return answer(control.Logs.model_construct(logs=[log_entry(event) for event in page]))
 
 
-async def _present(asked: Asked[SandboxPath, Any, Any]) -> records.Sandbox:
+def refuse_memory(request: Request, asked: control.Pause) -> None:
+    if asked.memory and not _always_says_memory(request):
+        why = "the memory of processes cannot be kept here, files can; say mode 'filesystem', or no mode"
+        raise InvalidRequest(field="memory", why=why)
+
+
+async def present(asked: Asked[SandboxPath, Any, Any]) -> records.Sandbox:
     """Returns a sandbox that runs or is paused: E2B knows no others. Raises NotFound."""
     record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
     if record.state not in RUNNING | PAUSED:
@@ -204,17 +280,33 @@ async def _present(asked: Asked[SandboxPath, Any, Any]) -> records.Sandbox:
     return record
 
 
-async def _awake(asked: AskedPathBody[SandboxPath, Any], body: control.Connect) -> records.Sandbox:
+async def _awake(asked: Asked[SandboxPath, Any, Any], body: control.Connect) -> records.Sandbox:
     record = await _live_for(asked, body.timeout, never_less=True)
     if record.state not in PAUSED:
         return record
-    return await pause.resume(asked.platform.sandboxes, record.id, asked.caller)
+    resumed = await pause.resume(asked.platform.sandboxes, record.id, asked.caller)
+    await begin(asked.platform, resumed, asked.caller, asked.lease)
+    return resumed
+
+
+def bind_inside(
+    operation: Operation[SandboxPath, Q, B, A], handler: Handler[SandboxPath, Q, B, A]
+) -> Binding:
+    """Binds an operation on what is inside a sandbox. One that sleeps until it is used wakes up for it."""
+
+    async def awake(asked: Asked[SandboxPath, Q, B]) -> A | Response:
+        record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
+        if record.state is State.STOPPED and record.at_end is AtEnd.SLEEP:
+            await _awake(asked, control.Connect())
+        return await handler(asked)
+
+    return bind(operation, awake)
 
 
 async def _live_for(
-    asked: AskedPathBody[SandboxPath, Any], seconds: int, *, never_less: bool = False
+    asked: Asked[SandboxPath, Any, Any], seconds: int, *, never_less: bool = False
 ) -> records.Sandbox:
-    record = await _present(asked)
+    record = await present(asked)
     await pass_gate(asked.request, record.profile)
     left = timedelta(seconds=seconds)
     return await lifetime.set_left(
@@ -240,6 +332,9 @@ BINDINGS = (
     bind(operations.CONNECT_V2, connect),
     bind(operations.PAUSE, pause_sandbox),
     bind(operations.RESUME, resume),
+    bind(operations.NETWORK, change_network),
+    bind(operations.SECRETS, refuse_secrets),
+    bind(operations.NEW_SECRET, refuse_secrets),
     bind(operations.METRICS, metrics),
     bind(operations.LOGS, logs),
 )

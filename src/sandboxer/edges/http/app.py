@@ -18,10 +18,13 @@ from starlette.responses import Response
 
 from sandboxer import __version__
 from sandboxer.edges.e2b import code as e2b_code
+from sandboxer.edges.e2b import disks as e2b_disks
 from sandboxer.edges.e2b import files as e2b_files
 from sandboxer.edges.e2b import filesystem as e2b_filesystem
 from sandboxer.edges.e2b import processes as e2b_processes
 from sandboxer.edges.e2b import sandboxes as e2b_sandboxes
+from sandboxer.edges.e2b import templates as e2b_templates
+from sandboxer.edges.e2b import volumes as e2b_volumes
 from sandboxer.edges.e2b.door import E2bDoor
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.authentication import Authentication
@@ -217,6 +220,9 @@ BINDINGS = (
 # For clients of E2B: not ours to document.
 E2B_BINDINGS = (
     *e2b_sandboxes.BINDINGS,
+    *e2b_disks.BINDINGS,
+    *e2b_templates.BINDINGS,
+    *e2b_volumes.BINDINGS,
     *e2b_processes.BINDINGS,
     *e2b_filesystem.BINDINGS,
     *e2b_files.BINDINGS,

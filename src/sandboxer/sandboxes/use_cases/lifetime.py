@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import Broken, IllegalTransition, InvalidRequest
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import AtEnd, Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
@@ -75,7 +75,8 @@ def ends_at(sandbox: Sandbox) -> datetime | None:
 
 
 def _end_signal(sandbox: Sandbox) -> Signal:
-    return Signal.EXPIRE if sandbox.locked_at is None else Signal.HALTED
+    is_destroyed = sandbox.locked_at is None and sandbox.at_end is AtEnd.DESTROY
+    return Signal.EXPIRE if is_destroyed else Signal.HALTED
 
 
 def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
@@ -215,7 +216,7 @@ async def end(
 
 
 async def expire_overdue(dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str) -> None:
-    """Record that its time was over; the timer removes it. One that is locked is left to the timer."""
+    """Record that its time was over; the timer removes it. One that is only stopped is left to the timer."""
     due = end_due(sandbox, now=dependencies.clock.now())
     if due is not None and due.signal is not Signal.HALTED:
         await _record_expiry(dependencies, sandbox, due, actor=actor, at=sandbox.expires_at)
@@ -234,7 +235,7 @@ async def _record_expiry(
 async def _halt(
     dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None
 ) -> Sandbox:
-    """Stop a locked sandbox whose time is over; its disk is kept."""
+    """Stop a sandbox whose time is over, because it is locked or was asked to end so; its disk is kept."""
     backend = dependencies.backend_of(sandbox)
 
     async def act() -> Sandbox:
@@ -245,7 +246,8 @@ async def _halt(
             await backend.stop(current.handle)
         kept = await dependencies.repository.kept_for(current, dependencies.retention)
         changes = stopped_changes(current, dependencies.clock.now(), kept)
-        step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes, at=at)
+        why = reason if current.locked_at is None else f"{reason}_locked"
+        step = Step(signal=Signal.HALTED, actor=actor, reason=why, changes=changes, at=at)
         return await dependencies.repository.move(sandbox.id, step)
 
     return await dependencies.operations.perform(sandbox.id, "stop", act)

@@ -30,6 +30,7 @@ from sandboxer.wire.operations.declaration import (
     needs,
 )
 from sandboxer.wire.operations.sandboxes import SandboxPath
+from sandboxer.wire.words import VolumeRef
 
 _ALL = Group(noun="e2b", path=ROOT, needs=needs(Scope.SANDBOXES_CREATE), reads=needs(Scope.SANDBOXES_READ))
 _ONE = replace(_ALL, needs=needs(Scope.SANDBOXES_MANAGE), patience_s=180.0, failures=(409,)).below(
@@ -51,6 +52,54 @@ class ListQuery(Parameters):
 class MetricsQuery(Parameters):
     start: int | None = None
     end: int | None = None
+
+
+class SnapshotsQuery(Parameters):
+    sandbox_id: Annotated[str | None, Field(alias="sandboxID", max_length=64)] = None
+    name: Annotated[str | None, Field(max_length=128)] = None
+    next_token: Annotated[str | None, Field(alias="nextToken", max_length=512)] = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class TemplatePath(Parameters):
+    template_id: control.TemplateName
+
+
+class VolumePath(Parameters):
+    volume_id: VolumeRef
+
+
+class ContentQuery(Parameters):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class ListContentQuery(ContentQuery):
+    depth: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class WriteContentQuery(ContentQuery):
+    uid: Annotated[int | None, Field(ge=0, le=65535)] = None
+    gid: Annotated[int | None, Field(ge=0, le=65535)] = None
+    mode: Annotated[int | None, Field(ge=0, le=0o7777)] = None
+    force: bool = False
+
+
+class FilesPath(TemplatePath):
+    files_hash: control.FilesHash
+
+
+class BuildPath(TemplatePath):
+    build_id: Annotated[str, Field(max_length=64)]
+
+
+class StatusQuery(Parameters):
+    logs_offset: Annotated[int, Field(alias="logsOffset", ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class UploadQuery(Parameters):
+    # Moved to a header by the door.
+    token: str | None = None
 
 
 class ContextPath(SandboxPath):
@@ -117,6 +166,179 @@ RESUME = _ONE.operation(
 )
 METRICS = _ONE.operation("e2bMetrics", "GET /metrics", "What it uses", control.Metric, query=MetricsQuery)
 LOGS = _ONE_V2.operation("e2bLogs", "GET /logs", "What happened to it", control.Logs)
+
+NETWORK = _ONE.operation(
+    "e2bNetwork", "PUT /network", "Say what it reaches from now on", Nothing(), body=control.ChangeNetwork
+)
+TAKE_SNAPSHOT = _ONE.operation(
+    "e2bTakeSnapshot",
+    "POST /snapshots",
+    "Keep its files as they are now",
+    created(control.SnapshotInfo),
+    body=control.TakeSnapshot,
+    idempotency=Idempotency.BOUND,
+    failures=(402, 502),
+)
+FORK = _ONE.operation(
+    "e2bFork",
+    "POST /fork",
+    "Make sandboxes whose files are as its own are now",
+    created(control.Forked),
+    body=control.Fork,
+    needs=needs(Scope.SANDBOXES_CREATE, Scope.SANDBOXES_MANAGE),
+    failures=(402, 502),
+)
+SNAPSHOTS = _ALL.operation(
+    "e2bSnapshots", "GET /snapshots", "List snapshots", control.SnapshotInfo, query=SnapshotsQuery
+)
+_TEMPLATE = replace(_ALL, needs=needs(Scope.SANDBOXES_DESTROY), failures=(409,)).below(
+    "/templates/{template_id}", TemplatePath, audited="snapshot"
+)
+REMOVE_TEMPLATE = _TEMPLATE.operation(
+    "e2bRemoveTemplate",
+    "DELETE",
+    "Remove a snapshot or a template",
+    Nothing(),
+    is_repeatable=True,
+    failures=(428,),
+)
+_MAKING = replace(_ALL, needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC), failures=(409, 413))
+_MADE = replace(_MAKING, audited="image")
+NEW_TEMPLATE = _MAKING.operation(
+    "e2bNewTemplate",
+    "POST /v3/templates",
+    "Open the build of a template",
+    Answered(model=control.TemplateRequested, status=202),
+    body=control.NewTemplate,
+)
+_FILES = _MADE.below("/templates/{template_id}/files/{files_hash}", FilesPath)
+ASK_UPLOAD = _FILES.operation(
+    "e2bAskUpload",
+    "GET",
+    "Ask where to send files of a step",
+    created(control.FileUpload),
+    needs=_MAKING.needs,
+)
+UPLOAD = replace(_FILES, access=Access.SANDBOX).operation(
+    "e2bUpload",
+    "PUT",
+    "Send files of a step",
+    Nothing(),
+    query=UploadQuery,
+    body=Stream("application/x-tar"),
+)
+BUILD_TEMPLATE = _MADE.below("/v2/templates/{template_id}/builds/{build_id}", BuildPath).operation(
+    "e2bBuildTemplate", "POST", "Begin a build", Nothing(status=202), body=control.BuildTemplate
+)
+BUILD_STATUS = _MADE.below("/templates/{template_id}/builds/{build_id}/status", BuildPath).operation(
+    "e2bBuildStatus", "GET", "How far a build is", control.BuildState, query=StatusQuery
+)
+FIND_TEMPLATE = _MADE.below("/templates/aliases/{template_id}", TemplatePath).operation(
+    "e2bFindTemplate",
+    "GET",
+    "Whether there is a template of this name",
+    control.KnownTemplate,
+    audited_as="find",
+)
+TEMPLATE_TAGS = _TEMPLATE.operation(
+    "e2bTemplateTags", "GET /tags", "List the tags of a template", control.TemplateTag
+)
+TAG_TEMPLATE = _MAKING.operation(
+    "e2bTagTemplate",
+    "POST /templates/tags",
+    "Give a build more tags",
+    created(control.TaggedTemplate),
+    body=control.TagTemplate,
+    failures=(404,),
+)
+UNTAG_TEMPLATE = _MAKING.operation(
+    "e2bUntagTemplate",
+    "DELETE /templates/tags",
+    "Take tags away from a template",
+    Nothing(),
+    body=control.UntagTemplate,
+    needs=needs(Scope.SANDBOXES_DESTROY),
+    failures=(404,),
+)
+
+_VOLUME = replace(_ALL, needs=needs(Scope.SANDBOXES_MANAGE)).below(
+    "/volumes/{volume_id}", VolumePath, audited="volume"
+)
+NEW_VOLUME = _ALL.operation(
+    "e2bNewVolume",
+    "POST /volumes",
+    "Make a volume",
+    created(control.VolumeAndToken),
+    body=control.NewVolume,
+    idempotency=Idempotency.BOUND,
+    patience_s=180.0,
+    failures=(402, 409),
+)
+VOLUMES = _ALL.operation("e2bVolumes", "GET /volumes", "List volumes", control.VolumeInfo)
+GET_VOLUME = _VOLUME.operation(
+    "e2bGetVolume", "GET", "Look at a volume", control.VolumeAndToken, audited_as="show"
+)
+REMOVE_VOLUME = _VOLUME.operation(
+    "e2bRemoveVolume",
+    "DELETE",
+    "Remove a volume",
+    Nothing(),
+    needs=needs(Scope.SANDBOXES_DESTROY),
+    is_repeatable=True,
+    patience_s=180.0,
+    failures=(409, 428),
+)
+_CONTENT = replace(
+    _VOLUME,
+    path=f"{ROOT}/volumecontent/{{volume_id}}",
+    access=Access.SANDBOX,
+    needs=needs(Scope.FILES_WRITE),
+    reads=needs(Scope.FILES_READ),
+    patience_s=180.0,
+    failures=(402, 404, 409, 502),
+)
+STAT_CONTENT = _CONTENT.operation(
+    "e2bStatContent", "GET /path", "Look at a path of a volume", control.VolumeEntry, query=ContentQuery
+)
+CHANGE_CONTENT = _CONTENT.operation(
+    "e2bChangeContent",
+    "PATCH /path",
+    "Change whose a path is",
+    control.VolumeEntry,
+    query=ContentQuery,
+    body=control.Owned,
+)
+REMOVE_CONTENT = _CONTENT.operation(
+    "e2bRemoveContent", "DELETE /path", "Remove a path", Nothing(), query=ContentQuery
+)
+LIST_CONTENT = _CONTENT.operation(
+    "e2bListContent", "GET /dir", "List a folder of a volume", control.VolumeEntry, query=ListContentQuery
+)
+MAKE_CONTENT = _CONTENT.operation(
+    "e2bMakeContent",
+    "POST /dir",
+    "Make a folder",
+    created(control.VolumeEntry),
+    query=WriteContentQuery,
+)
+READ_CONTENT = _CONTENT.operation(
+    "e2bReadContent",
+    "GET /file",
+    "Download a file of a volume",
+    Bytes(media_type="application/octet-stream", words="The content."),
+    query=ContentQuery,
+)
+WRITE_CONTENT = _CONTENT.operation(
+    "e2bWriteContent",
+    "PUT /file",
+    "Upload a file to a volume",
+    created(control.VolumeEntry),
+    query=WriteContentQuery,
+    body=Stream("application/octet-stream"),
+)
+
+SECRETS = _ALL.operation("e2bSecrets", "GET /secrets", "List secrets, of which there are none", Nothing())
+NEW_SECRET = _ALL.operation("e2bNewSecret", "POST /secrets", "Make a secret, which is refused", Nothing())
 
 _ENVD = replace(_ONE, access=Access.SANDBOX, path=f"{_ONE.path}/envd", needs=needs(Scope.EXEC), reads=None)
 _STREAM = Events(words="Messages in envelopes, as long as there are any.")

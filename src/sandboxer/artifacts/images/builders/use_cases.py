@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import posixpath
 import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 from weakref import WeakValueDictionary
 
@@ -29,6 +31,7 @@ from sandboxer.artifacts.images.builders.references import (
     parse_reference,
 )
 from sandboxer.artifacts.images.builders.workshop import Bench, Said, Workshop, pieces
+from sandboxer.artifacts.images.oci.applying import is_packed
 from sandboxer.artifacts.images.oci.archive import architecture
 from sandboxer.artifacts.images.oci.export import Exporting, Form
 from sandboxer.artifacts.images.oci.upload import Importing
@@ -38,7 +41,7 @@ from sandboxer.artifacts.images.published.use_cases import Wanted
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.kernel.errors import InvalidRequest, PathNotFound, SandboxerError
 from sandboxer.kernel.values import value_class
-from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.requests import CreateRequest, wanted_resources
 
 START, READY = "sandboxer.start", "sandboxer.ready"
 _CONTEXT, _LAYOUT, _ARCHIVE, _AUTH = "/build/context", "/build/base", "/build/image.tar", "/build/auth.json"
@@ -57,6 +60,17 @@ _NO_FILE = "there is no such file in what was sent"
 
 
 @value_class
+class Source:
+    """An image in a registry, and how to ask for it."""
+
+    reference: str
+    # The user and password of the registry.
+    credentials: tuple[str, str] | None = None
+    # Without TLS: whoever is on the way may send another image, unless its digest was named.
+    plain_http: bool = False
+
+
+@value_class
 class Recipe:
     """What to build of a context: a Dockerfile in it, and what it is told."""
 
@@ -66,17 +80,8 @@ class Recipe:
     labels: Mapping[str, str] = field(default_factory=dict)
     # Begin where the last build of the account differs.
     cached: bool = True
-
-
-@value_class
-class Source:
-    """An image in a registry, and how to ask for it."""
-
-    reference: str
-    # The user and password of the registry.
-    credentials: tuple[str, str] | None = None
-    # Without TLS: whoever is on the way may send another image, unless its digest was named.
-    plain_http: bool = False
+    # The registry of the image that it begins as, if that asks for a user.
+    login: Source | None = None
 
 
 Event = Said | PublishedImage
@@ -100,18 +105,32 @@ class ImageBuilders:
             return await self.importing.spool(archive)
 
     async def build(
-        self, context: IO[bytes], recipe: Recipe, wanted: Wanted, caller: Caller, *, profile: str | None
+        self,
+        context: IO[bytes],
+        recipe: Recipe,
+        wanted: Wanted,
+        caller: Caller,
+        *,
+        profile: str | None,
+        lots: Mapping[str, IO[bytes]] = MappingProxyType({}),
     ) -> AsyncGenerator[Event]:
-        """Yields what the builder says, then the image. Closing it early leaves nothing behind."""
+        """Yields what the builder says, then the image. Closing it early leaves nothing behind.
+
+        `lots` are more archives, each for a folder of this name in the context.
+        """
         async with self.workshop.open(caller, cached=recipe.cached) as bench:
             if recipe.cached and not await self.workshop.has_room_for_layers(caller):
                 await bench.run(["rm", "-rf", _STORE], explain_build)
-            await bench.unpack(pieces(context), _CONTEXT)
+            for folder, archive in {"": context, **lots}.items():
+                await bench.unpack(
+                    pieces(archive), posixpath.join(_CONTEXT, folder), packed=is_packed(archive)
+                )
             await bench.run([*_BUILDAH, "rm", "--all"], explain_build)
+            login = [] if recipe.login is None else await self._login(bench, recipe.login)
             for name in dict.fromkeys(ours_in(await _dockerfile(bench, recipe.file))):
                 yield Said(f"taking {name} from this platform")
                 await self._give(bench, name, caller)
-            async with aclosing(bench.say(_command(recipe), explain_build)) as said:
+            async with aclosing(bench.say(_command(recipe, login), explain_build)) as said:
                 async for line in said:
                     yield line
             made = replace(wanted, source=_source(await _text(bench, _ID)))
@@ -198,6 +217,9 @@ class ImageBuilders:
         known = await self._find(wanted.source, caller, only_own=True) if "@" in wanted.source else None
         if known is None or known.profile != (profile or self.importing.default_profile):
             return None
+        made_as = self.workshop.sandboxes.profiles.get(known.profile)
+        if known.resources != wanted_resources(wanted.resources, made_as):
+            return None
         return known if wanted.clean or not known.stripped_count else None
 
     async def _find(self, reference: str, caller: Caller, *, only_own: bool = False) -> PublishedImage | None:
@@ -209,6 +231,10 @@ class ImageBuilders:
         if found is None or found.account == caller.account:
             return found
         return found if found.visibility is records.Visibility.PUBLIC else None
+
+    async def _login(self, bench: Bench, source: Source) -> list[str]:
+        reference = parse_reference(source.reference, self.workshop.policy.default_registry)
+        return await _authfile(bench, source, reference)
 
     async def _give(self, bench: Bench, name: str, caller: Caller) -> None:
         """Puts an image of this platform where `FROM sandboxer/…` finds it, unless it is there."""
@@ -235,8 +261,8 @@ class ImageBuilders:
         await bench.run([*_BUILDAH, "tag", kept, f"{tag}:latest"], explain_build)
 
 
-def _command(recipe: Recipe) -> list[str]:
-    command = [*_BUILDAH, "bud", "--isolation", "chroot", "--format", "oci", "--layers"]
+def _command(recipe: Recipe, login: list[str]) -> list[str]:
+    command = [*_BUILDAH, "bud", *login, "--isolation", "chroot", "--format", "oci", "--layers"]
     command += ["--file", f"{_CONTEXT}/{recipe.file}", "--tag", _BUILT, "--iidfile", _ID]
     command += [] if recipe.cached else ["--no-cache"]
     command += ["--target", recipe.target] if recipe.target else []

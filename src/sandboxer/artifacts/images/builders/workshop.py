@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -71,7 +72,7 @@ _WITHOUT = (Conflict, Forbidden, NoCapacity, NotAvailable)
 # A build that shouts is heard for 1 MB, and at its very end; the rest is dropped inside.
 _BOUNDED = 'set -o pipefail; "$@" 2>&1 | { stdbuf -o0 head -c 1048576; tail -c 4096; }'
 # It says nothing while it is fed: nobody reads then.
-_UNPACK = 'tar -x --no-same-owner -C "$0" 2>/tmp/tar.log || { tail -n 2 /tmp/tar.log; exit 1; }'
+_UNPACK = 'tar "$1" --no-same-owner -C "$0" 2>/tmp/tar.log || { tail -n 2 /tmp/tar.log; exit 1; }'
 
 Explain = Callable[[list[str], int], SandboxerError]
 
@@ -140,14 +141,17 @@ class Bench:
         async with aclosing(self.say(argv, explain, stdin=stdin)) as said:
             return "\n".join([line.text async for line in said])
 
-    async def unpack(self, archive: AsyncIterator[bytes], folder: str) -> None:
-        """Unpacks a tar inside; links in it lead nowhere else than within the sandbox."""
+    async def unpack(self, archive: AsyncIterator[bytes], folder: str, *, packed: bool = False) -> None:
+        """Unpacks a tar inside, which may be packed by gzip; links in it lead nowhere else than within the
+        sandbox.
+        """
         await self.guest.files.mkdir(folder)
 
         def explain(said: list[str], _: int) -> SandboxerError:
             return InvalidRequest(field="context", why=f"it cannot be unpacked: {' | '.join(said[-2:])}")
 
-        await self.run(["/bin/sh", "-c", _UNPACK, folder], explain, stdin=archive)
+        how = "-xz" if packed else "-x"
+        await self.run(["/bin/sh", "-c", _UNPACK, folder, how], explain, stdin=archive)
 
     async def put(self, path: str, text: str) -> None:
         await self.guest.files.write(path, whole(text.encode()), mode=0o600)
@@ -175,9 +179,10 @@ def _text(line: bytes) -> str:
 
 
 async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """Yields a spooled file, whose pages are in memory or one read away."""
-    file.seek(0)
-    while chunk := file.read(_CHUNK):
+    """Yields a spooled file, whose pages are in memory or one read away. Several may read it at once."""
+    at = 0
+    while chunk := os.pread(file.fileno(), _CHUNK, at):
+        at += len(chunk)
         yield chunk
 
 

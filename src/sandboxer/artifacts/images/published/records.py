@@ -40,6 +40,15 @@ class Visibility(StrEnum):
 
 
 @value_class
+class Tag:
+    """Says that an image is what a template of its name means by a tag."""
+
+    # The build that made it.
+    build_id: str
+    at: datetime
+
+
+@value_class
 class PublishedImage(DiskRecord):
     name: str
     description: str
@@ -62,6 +71,7 @@ class PublishedImage(DiskRecord):
     hands: int = 0
     offered_to: str | None = None
     verified_at: datetime | None = None
+    tags: Mapping[str, Tag] = field(default_factory=dict)
 
 
 published_images = kept_table(
@@ -72,6 +82,7 @@ published_images = kept_table(
     *required(Integer, "findings_count", "stripped_count", "hands"),
     Column("offered_to", Text),
     Column("verified_at", UtcDateTime),
+    Column("tags", JsonValue),
     Index(None, "visibility", "created_at", "id"),
 )
 
@@ -110,6 +121,15 @@ rows = ImageRows(
             read=lambda kept: tuple(Finding(*each) for each in kept),
         ),
         "stripped": TUPLE,
+        "tags": Cell(
+            write=lambda tags: (
+                {name: [one.build_id, one.at.isoformat()] for name, one in tags.items()} or None
+            ),
+            read=lambda kept: {
+                name: Tag(build_id=id_, at=datetime.fromisoformat(at))
+                for name, (id_, at) in (kept or {}).items()
+            },
+        ),
         "resources": parts(Resources),
     },
 )
@@ -155,6 +175,13 @@ def find_fetched(conn: Connection, accounts: Sequence[str], named: str) -> Publi
         if found := rows.page(conn, query, cursor=None, limit=1).records:
             return found[0]
     return None
+
+
+def load_tagged(conn: Connection, account: str, name: str) -> list[PublishedImage]:
+    """Returns the account's images of this name, newest first."""
+    table = published_images
+    query = select(table).where(table.c.account == account, table.c.name == name, rows.is_left)
+    return list(rows.page(conn, query, cursor=None, limit=500).records)
 
 
 def load_page(

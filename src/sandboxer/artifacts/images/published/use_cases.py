@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sandboxer.artifacts import policy as rules
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.manifest import Lists, Made, Shaping, Walks, survey_and_list, verify
-from sandboxer.artifacts.images.published.records import Filter, PublishedImage, Visibility
+from sandboxer.artifacts.images.published.records import Filter, PublishedImage, Tag, Visibility
 from sandboxer.artifacts.policy import ImagePolicy
 from sandboxer.artifacts.records import USABLE, Signal, State
 from sandboxer.artifacts.repository import ImageRepository
@@ -28,6 +28,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.sandboxes.requests import WantedResources, wanted_resources
 from sandboxer.sandboxes.use_cases import disks
 from sandboxer.sandboxes.use_cases.disks import reconciler_of
 from sandboxer.store.repository import Also
@@ -53,6 +54,8 @@ class Wanted:
     config: Mapping[str, Any] = field(default_factory=dict)
     # What an archive came from.
     source: str = "import"
+    # What sandboxes of an archive have, where that is not what its profile says.
+    resources: WantedResources = field(default_factory=WantedResources)
 
 
 # Makes the kept disk of this id, and applies the given change to its layer before it becomes permanent.
@@ -153,6 +156,7 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
                 reason="requested",
                 source=source or image.id,
                 hands=0,
+                tags={},
                 offered_to=None,
                 locked_at=None,
                 expires_at=None,
@@ -185,7 +189,7 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
             source=wanted.source,
             backend=found.backend,
             profile=found.id,
-            resources=found.resources,
+            resources=wanted_resources(wanted.resources, found),
             size_bytes=size_bytes,
         )
 
@@ -217,6 +221,31 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
                 conn, account=caller.account, which=which, cursor=cursor, limit=limit
             )
         )
+
+    async def tagged(self, name: str, caller: Caller) -> Sequence[PublishedImage]:
+        """Returns the caller's own images of this name that have tags, newest first."""
+        found = await self.repository.store.read(lambda conn: records.load_tagged(conn, caller.account, name))
+        return [image for image in found if image.tags and image.state in USABLE]
+
+    async def tag(self, image: PublishedImage, tags: Sequence[str], build_id: str, caller: Caller) -> None:
+        """Gives an image these tags, which others of its name lose. One that has no tag left is dropped."""
+        marks = {tag: Tag(build_id=build_id, at=self.clock.now()) for tag in tags}
+        await self.amend(image.id, caller, "changed", {"tags": {**image.tags, **marks}})
+        for other in await self.tagged(image.name, caller):
+            if other.id != image.id:
+                await self.untag(other, tags, caller)
+
+    async def untag(self, image: PublishedImage, tags: Sequence[str], caller: Caller) -> None:
+        """Takes these tags away from an image; one that has none left is dropped, unless it is in use or
+        locked.
+        """
+        left = {tag: mark for tag, mark in image.tags.items() if tag not in tags}
+        if left == image.tags:
+            return
+        await self.amend(image.id, caller, "changed", {"tags": left})
+        if not left:
+            with suppress(Conflict):
+                await self.drop(image.id, caller)
 
     @asynccontextmanager
     async def reading(
