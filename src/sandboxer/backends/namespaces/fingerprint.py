@@ -68,7 +68,7 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
     lacks += _shared_ids(settings)
-    lacks += [] if fatal else _steering_lacks(settings.guest_dir / "launcher")
+    lacks += [] if fatal else steering_lacks(settings.guest_dir / "launcher")
     lacks += unheld(HostBudgets.measured(controllers.get("memory", "")), settings)
     walls = set() if fatal else set(_ALWAYS)
     if not fatal:
@@ -185,7 +185,7 @@ def _small_lacks() -> list[Lack]:
     )
 
 
-def _steering_lacks(launcher: Path) -> list[Lack]:
+def steering_lacks(launcher: Path) -> list[Lack]:
     why = _why_not_steered(launcher)
     return _those(
         (
