@@ -143,6 +143,7 @@ void file_write(struct line *l, const struct request *r)
         discard(&d);
         work_fail(l, err, S_PATH);
     }
+    close(d.fd);                        /* before anybody hears of it: what is open for writing cannot be run */
     struct buf b = {0};
     size_t mark = frame_begin(&b, F_FILE);
     put_file(&b, asked, &st, NULL);
