@@ -179,6 +179,27 @@ def test_volumes_and_the_network_are_as_asked_for(up: Up, api_key: str) -> None:
             sandbox.kill()
 
 
+def test_the_network_of_a_running_one_is_replaced(up: Up, api_key: str) -> None:
+    head = {"Authorization": f"Bearer {bearer_of(api_key)}"}
+    with Sandbox.create() as sandbox:
+        where = f"{up.url}/v1/sandboxes/{sandbox.sandbox_id.replace('-', '_')}/egress"
+        for wanted, default, hosts in (
+            ({"allow_out": ["example.com"], "deny_out": ["0.0.0.0/0"]}, "deny", ["example.com"]),
+            ({"allow_internet_access": False}, "deny", []),
+            # As the profile has it.
+            ({}, "allow", ["*"]),
+        ):
+            sandbox.update_network(wanted)
+            rules = httpx.get(where, headers=head, trust_env=False).json()
+            assert rules["default"] == default
+            assert [one["host"] for one in rules["rules"]] == hosts
+        with pytest.raises(SandboxException, match="network"):
+            sandbox.update_network({"deny_out": ["8.8.8.8"]})
+        stranger = new_api_key(up, "stranger")
+        with pytest.raises(SandboxNotFoundException):
+            Sandbox.update_network(sandbox.sandbox_id, {}, api_key=stranger)
+
+
 def test_a_delegated_key_may_what_its_scopes_say_and_ends_with_its_token(up: Up, api_key: str) -> None:
     with Sandboxer(owner_file=up.owner_file, url=up.url) as owner:
         child = owner.keys.delegate("reader", ["sandboxes:read"])
