@@ -55,7 +55,7 @@ def bare_app(folder: Path) -> Starlette:
             Route("/content", get, methods=["GET"]),
             Route("/e2b/envd/files", write, methods=["POST"]),
             Route("/e2b/envd/files", get, methods=["GET"]),
-            Route("/e2b/sandboxes", _create, methods=["POST"]),
+            Route("/e2b/v2/sandboxes", _create, methods=["POST"]),
             Route("/e2b/sandboxes/{id}", _kill, methods=["DELETE"]),
             Route("/e2b/envd/process.Process/Start", _start, methods=["POST"]),
         ]

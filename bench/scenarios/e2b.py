@@ -143,7 +143,7 @@ def _crowds(sandboxes: Any, running: Running, here: Options, rounds: int, count:
 
     async def ours() -> None:
         async with AsyncSandboxer(owner_file=running.owner_file, url=running.key.url) as client:
-            made = await _at_once(measured, "our client", lambda: client.create(PROFILE), count)
+            made = await _at_once(measured, "our client", lambda: client.create(profile=PROFILE), count)
             await asyncio.gather(*(one.destroy() for one in made))
 
     for _ in range(rounds):

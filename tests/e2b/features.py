@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import e2b
 from e2b import Sandbox
 
 WAIT_S = 30
+version = tuple(int(number) for number in metadata.version("e2b").split(".")[:2])
 FEATURES: dict[str, Callable[[Any], object]] = {}
 
 
@@ -79,7 +82,7 @@ def life(_: Any) -> None:
         assert sandbox.sandbox_id in [one.sandbox_id for one in found]
         assert sandbox.set_timeout(300) is None
     finally:
-        assert sandbox.kill()
+        sandbox.kill()
     assert not sandbox.is_running()
     assert not Sandbox.kill(sandbox.sandbox_id)
 
@@ -172,7 +175,8 @@ def watch(sandbox: Any) -> None:
 
 @feature("signed addresses")
 def signed(sandbox: Any) -> None:
-    if not isinstance(sandbox.download_url("x"), str) or "signature" not in sandbox.download_url("x"):
+    # They need a host of their own, which there is only by a domain.
+    if "E2B_SANDBOX_URL" in os.environ or "signature" not in sandbox.download_url("x"):
         raise AbsentError("signatures")
     sandbox.files.write("signed", "by address")
     with urllib.request.urlopen(sandbox.download_url("signed"), timeout=WAIT_S) as answer:
@@ -213,7 +217,9 @@ def snapshots(_: Any) -> None:
 
 @feature("a wrong key")
 def wrong_key(_: Any) -> None:
-    raised("AuthenticationException", lambda: make(api_key="e2b_" + "0" * 40))
+    # The first clients have no class of their own for what a server refuses.
+    kind = "SandboxException" if version < (2, 15) else "AuthenticationException"
+    raised(kind, lambda: make(api_key="e2b_" + "0" * 40))
 
 
 @feature("an unknown template")

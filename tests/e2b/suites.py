@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,8 +122,14 @@ def _copied(checkout: Path, suite: Suite, work: Path) -> Path:
 
 
 def _install_python(folder: Path) -> None:
+    wanted = [str(folder), *PYTEST]
+    lock = folder / "poetry.lock"
+    if lock.exists():
+        # The code interpreter's tests go with the SDK of their time.
+        packages = tomllib.loads(lock.read_text())["package"]
+        wanted += [f"e2b=={one['version']}" for one in packages if one["name"] == "e2b"]
     subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
-    subprocess.run([folder / ".venv/bin/pip", "install", "-q", folder, *PYTEST], check=True)
+    subprocess.run([folder / ".venv/bin/pip", "install", "-q", *wanted], check=True)
 
 
 def _install_node(folder: Path) -> None:

@@ -1,8 +1,10 @@
 // What features.py does, through E2B's JavaScript client of whatever version is installed.
+import { readFileSync } from 'node:fs'
 import * as e2b from 'e2b'
 
 const { Sandbox } = e2b
 const WAIT_MS = 30_000
+const { version } = JSON.parse(readFileSync(new URL('./node_modules/e2b/package.json', import.meta.url)))
 
 class Absent extends Error {}
 const assert = (is, why) => {
@@ -96,7 +98,8 @@ const features = {
   },
   'signed addresses': async (sandbox) => {
     const address = await sandbox.downloadUrl('signed')
-    if (!address.includes('signature')) throw new Absent()
+    // They need a host of their own, which there is only by a domain.
+    if (process.env.E2B_SANDBOX_URL || !address.includes('signature')) throw new Absent()
     await sandbox.files.write('signed', 'by address')
     equal(await (await fetch(address)).text(), 'by address')
   },
@@ -130,7 +133,11 @@ const features = {
       await Sandbox.kill(sandbox.sandboxId)
     }
   },
-  'a wrong key': () => raised('AuthenticationError', () => Sandbox.create({ apiKey: `e2b_${'0'.repeat(40)}` })),
+  'a wrong key': () => {
+    // The first clients have no class of their own for what a server refuses.
+    const kind = version.startsWith('1.') ? 'SandboxError' : 'AuthenticationError'
+    return raised(kind, () => Sandbox.create({ apiKey: `e2b_${'0'.repeat(40)}` }))
+  },
   'an unknown template': () => raised('SandboxError', () => Sandbox.create('no-such-template')),
   'code interpreter': async () => {
     const { Sandbox: Interpreter } = await import('@e2b/code-interpreter')

@@ -102,8 +102,8 @@ https://:{plan.https_port} {{
 
 	# Clients of E2B call the API and the daemon of each sandbox by name (docs/guides/e2b.md).
 	@e2b header_regexp Host ^(api|(49983|49999)-sbx-[0-9a-z]+)\\.{re.escape(plan.domain)}(:[0-9]+)?$
+	# Streams are passed on at once all the same, and a client that leaves is noticed, so that its code ends.
 	reverse_proxy @e2b {plan.api} {{
-		flush_interval -1
 		lb_try_duration 5s
 		lb_try_interval 100ms
 	}}
