@@ -185,6 +185,17 @@ void names_watch(void)
     loop_watch(&asked[1], EPOLLIN);
 }
 
+/* What cannot be answered is not asked again: each question brings forth one process at most, or one try. Else we would
+ * try for as long as there is no room for a process, also while all others are frozen. */
+static void drop_question(void)
+{
+    char taken;                         /* asked for no byte at all, a socket of a program's map gives no datagram away */
+    recv(asked[0].fd, &taken, sizeof taken, MSG_DONTWAIT);
+    int fd = accept4(asked[1].fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+}
+
 void names_asked(void)
 {
     loop_watch(&asked[0], 0);
@@ -194,8 +205,10 @@ void names_asked(void)
         keep_only(asked[0].fd, asked[1].fd);
         answer_for_ever();
     }
-    if (resolver < 0)
-        names_watch();                  /* the next look tries again */
+    if (resolver < 0) {
+        drop_question();
+        names_watch();
+    }
 }
 
 void names_reaped(pid_t pid)
@@ -203,10 +216,6 @@ void names_reaped(pid_t pid)
     if (pid != resolver)
         return;
     resolver = 0;
-    /* What it may have died of is not asked again: each question brings forth one at most. */
-    recv(asked[0].fd, NULL, 0, MSG_DONTWAIT);
-    int fd = accept4(asked[1].fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0)
-        close(fd);
+    drop_question();
     names_watch();
 }

@@ -292,6 +292,45 @@ async def test_a_resolver_that_was_killed_is_there_again_with_the_next_question(
     assert await bare(served, path, "sh", "-c", who) == "nobody"
 
 
+async def test_a_question_that_no_process_can_be_had_for_does_not_keep_the_supervisor_busy(
+    served: Served,
+) -> None:
+    path = await served.sandbox(network="open")
+    # The time that PID 1 spent in a second after it was asked, with no room for one process more.
+    program = """
+import os, signal, socket, time
+children = []
+def spent():
+    with open("/proc/1/stat") as stat:
+        return sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+try:
+    while pid := os.fork():
+        children.append(pid)
+    signal.pause()
+except OSError as error:
+    full = error.errno
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    line = socket.socket(socket.AF_INET, kind)
+    line.connect(("8.8.8.8", 53))
+    line.send(bytes(30))
+    time.sleep(0.1)
+    before = spent()
+    time.sleep(1)
+    print(full, spent() - before)
+for pid in children:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+print(socket.gethostbyname("room.again.org"))
+"""
+    *busy, last = (await bare(served, path, "python3", "-c", program)).splitlines()
+    assert len(busy) == 2
+    for one in busy:
+        full, ticks = map(int, one.split())
+        assert full == 11
+        assert ticks < 20, busy
+    assert last.startswith("198.18."), last
+
+
 async def test_more_names_than_it_remembers_lead_nowhere_but_to_their_own_host(
     served: Served, path: str
 ) -> None:
