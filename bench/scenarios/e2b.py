@@ -21,7 +21,7 @@ from bench.scenarios.life import WARM_UP, Measured, timed
 from bench.scenarios.transfer import bare_server
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import api_key_of
+from sandboxer.wire.e2b import api_key_of
 
 # A hundred sandboxes of E2B's size promise more than a small host has, and all come from one account.
 SETTINGS = {

@@ -27,7 +27,7 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.store.engine import Store
-from sandboxer.wire.e2b.keys import api_key_of
+from sandboxer.wire.e2b import api_key_of
 from sandboxer.work.sessions.cells import Result
 from sandboxer.work.watchers import MOST_BYTES, MOST_OF_A_SANDBOX
 from tests.support.e2b import new_api_key

@@ -17,7 +17,7 @@ from e2b.exceptions import (
 
 from e2b import CommandExitException, PtySize, Sandbox
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import api_key_of
+from sandboxer.wire.e2b import api_key_of
 from tests.support.platforms import Up
 
 

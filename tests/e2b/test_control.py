@@ -12,7 +12,7 @@ from e2b.exceptions import SandboxNotFoundException, SecretException
 
 from e2b import AuthenticationException, Sandbox, SandboxException, SandboxQuery, SandboxState, Secret
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import api_key_of, bearer_of
+from sandboxer.wire.e2b import api_key_of, bearer_of
 from sandboxer.wire.e2b.operations import OPERATIONS
 from sandboxer.wire.operations.declaration import AnyOperation
 from tests.support.cli import Cli

@@ -13,7 +13,7 @@ import pytest
 
 from e2b import Sandbox
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import bearer_of
+from sandboxer.wire.e2b import bearer_of
 from tests.support.e2b import Resolver, Tls
 from tests.support.platforms import Up
 

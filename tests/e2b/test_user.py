@@ -11,7 +11,7 @@ from e2b.exceptions import InvalidArgumentException
 
 from e2b import CommandExitException, PtySize, Sandbox
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import bearer_of
+from sandboxer.wire.e2b import bearer_of
 from tests.support.platforms import Up
 
 PATIENCE_S = 30

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b.keys import api_key_of
+from sandboxer.wire.e2b import api_key_of
 from tests.support.platforms import NONE, Up, free_port, real_platform
 
 

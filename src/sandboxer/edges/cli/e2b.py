@@ -8,8 +8,7 @@ import typer
 
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.e2b import ROOT
-from sandboxer.wire.e2b.keys import api_key_of
+from sandboxer.wire.e2b import ROOT, api_key_of
 
 app = group("Let programs written for E2B use this platform.")
 groups = {"e2b": app}

@@ -22,8 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandboxer.access.ports.ports import read_host, without_port
 from sandboxer.edges.e2b.refusals import Refusals
 from sandboxer.edges.http.sandbox_tokens import SANDBOX_PROOF, SANDBOX_TOKEN
-from sandboxer.wire.e2b import API_LABEL, CODE_PORT, ENVD_PORT, ROOT
-from sandboxer.wire.e2b.keys import bearer_of
+from sandboxer.wire.e2b import API_LABEL, CODE_PORT, ENVD_PORT, ROOT, bearer_of
 
 ENVD = f"{ROOT}/envd"
 # What E2B's own API begins with; whatever else is asked for at `api.{domain}` is asked of ours.
