@@ -161,10 +161,12 @@ def test_what_is_not_there_is_127_and_what_cannot_be_run_126(real_cli: Cli, real
 
 
 def test_a_sandbox_is_named_by_its_name_or_the_beginning_of_its_id(cli: Cli) -> None:
-    made = [cli("create", "--name", name, "--json").json["id"] for name in ("dev", "twin", "twin")]
+    made = [cli("create", "--name", name, "--json").json["id"] for name in ("dev", "one", "two")]
+    taken = cli("create", "--name", "two")
+    assert (taken.code, made[2] in taken.err) == (4, True), taken
     assert cli("exec", "dev", "--", "echo", "hi").out == "hi\n"
     assert cli("exec", made[0][:20], "--", "echo", "hi").out == "hi\n"
-    both = cli("delete", "dev", "twin")
+    both = cli("delete", "dev", "sbx_")
     assert both.code == 4
     assert made[1] in both.err
     assert made[2] in both.err
