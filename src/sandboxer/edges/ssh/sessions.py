@@ -45,8 +45,7 @@ async def serve_session(login: Login, channel: asyncssh.SSHServerProcess[bytes])
         async with login.line(activity) as line:
             await _run(login, line, channel)
     except BackendLost as error:
-        state = await _state_after(login)
-        _tell(channel, _words(error, login.sandbox_id) if state is None else asleep(login.sandbox_id, state))
+        _tell(channel, await _words_after(login, error))
         channel.exit(_FAILED)
     except SandboxerError as error:
         _tell(channel, _words(error, login.sandbox_id))
@@ -199,6 +198,16 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
         channel.stderr.write(words.encode("utf-8", "replace") + b"\r\n")
     except (asyncssh.Error, OSError):
         return
+
+
+async def _words_after(login: Login, error: BackendLost) -> str:
+    """Says why the processes ended. Whose account is suspended is not told to wake what was stopped."""
+    try:
+        await login.standing()
+    except SandboxerError as shut:
+        return f"sandboxer: {shut}"
+    state = await _state_after(login)
+    return _words(error, login.sandbox_id) if state is None else asleep(login.sandbox_id, state)
 
 
 async def _state_after(login: Login) -> str | None:
