@@ -133,7 +133,8 @@ class ImageBuilders:
             async with aclosing(bench.say(_command(recipe, login), explain_build)) as said:
                 async for line in said:
                     yield line
-            made = replace(wanted, source=_source(await _text(bench, _ID)))
+            # One that leaves out secrets is not what was built.
+            made = replace(wanted, source="build" if wanted.clean else _source(await _text(bench, _ID)))
             if (same := await self._same(made, caller, profile)) is not None:
                 yield Said(f"it is {same.id}, built before")
                 yield await self.importing.use_cases.clone(same.id, made, caller, source=made.source)
@@ -218,9 +219,7 @@ class ImageBuilders:
         if known is None or known.profile != (profile or self.importing.default_profile):
             return None
         made_as = self.workshop.sandboxes.profiles.get(known.profile)
-        if known.resources != wanted_resources(wanted.resources, made_as):
-            return None
-        return known if wanted.clean or not known.stripped_count else None
+        return known if known.resources == wanted_resources(wanted.resources, made_as) else None
 
     async def _find(self, reference: str, caller: Caller, *, only_own: bool = False) -> PublishedImage | None:
         accounts = [caller.account] if only_own else [caller.account, OWNER_ACCOUNT]
