@@ -52,12 +52,12 @@ def test_a_name_that_is_gone_can_be_used_again(client: Sandboxer) -> None:
 
 
 def test_a_word_that_means_several_names_them(client: Sandboxer) -> None:
-    with client.create(name="twin") as one, client.create(name="twin") as other:
+    with client.create() as one, client.create() as other:
         with pytest.raises(Ambiguous) as refused:
-            client.get("twin")
+            client.get("sbx_")
         assert one.id in str(refused.value)
         assert other.id in str(refused.value)
-        assert {each["id"] for each in refused.value.fits} == {one.id, other.id}
+        assert {one.id, other.id} <= {each["id"] for each in refused.value.fits}
 
 
 @pytest.mark.parametrize("word", ["nobody", "sbx_000", "sbx_" + "0" * 26])
