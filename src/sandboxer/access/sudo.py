@@ -17,7 +17,6 @@ from pathlib import Path
 from sandboxer.backends.guest import Command, Exit, Guest, whole
 from sandboxer.kernel.errors import GuestRefused
 from sandboxer.sandboxes.dependencies import OpenGuest
-from sandboxer.sandboxes.profiles import Profiles, Sudo
 from sandboxer.sandboxes.records import Sandbox
 
 PLACE = "/usr/local/bin/sudo"
@@ -25,8 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class SudoHook:
-    def __init__(self, profiles: Profiles, program: Path) -> None:
-        self._profiles = profiles
+    def __init__(self, program: Path) -> None:
         self._file = program
 
     @cached_property
@@ -43,9 +41,6 @@ class SudoHook:
         """Places and starts it. A sandbox without the user, or whose disk is full, starts all the same: its
         `sudo` says that nobody answers.
         """
-        profile = self._profiles.find(sandbox.profile)
-        if profile is None or profile.sudo is Sudo.NONE:
-            return
         # A volume is root's when it is new, and here nobody is root without asking.
         folders = [volume.path for volume in sandbox.volumes if not volume.is_read_only]
         try:

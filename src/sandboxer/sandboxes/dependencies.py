@@ -15,7 +15,7 @@ from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
-from sandboxer.sandboxes.profiles import Profile, Profiles
+from sandboxer.sandboxes.profiles import Profile, Profiles, Sudo
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
@@ -69,6 +69,8 @@ class SandboxDependencies:
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     # Filled by the packages above while the platform opens; later ones win.
     start_hooks: list[StartHook] = field(default_factory=list)
+    # Those that only sandboxes of profiles with `sudo` need.
+    sudo_hooks: list[StartHook] = field(default_factory=list)
 
     def backend_of(self, sandbox: Sandbox) -> Backend:
         backend = self.backends.get(sandbox.backend)
@@ -102,7 +104,9 @@ class SandboxDependencies:
         async def guest() -> Guest:
             return await self.backend_of(sandbox).guest(handle)
 
-        for start_hook in self.start_hooks:
+        profile = self.profiles.find(sandbox.profile)
+        has_sudo = profile is not None and profile.sudo is not Sudo.NONE
+        for start_hook in (*self.start_hooks, *(self.sudo_hooks if has_sudo else ())):
             await start_hook.on_start(sandbox, guest)
 
     async def check_hooks(self, profile: Profile, requested: Sandbox) -> None:

@@ -222,7 +222,7 @@ async def open_upper_dependencies(
     secrets = await closing.enter_async_context(
         open_secrets(sandboxes, store, clock, seal, is_charged=settings.is_charged)
     )
-    sandboxes.start_hooks.append(SudoHook(sandboxes.profiles, settings.guest_dir / "sudo"))
+    sandboxes.sudo_hooks.append(SudoHook(settings.guest_dir / "sudo"))
     pricing = settings.prices if settings.is_charged else None
     egress = await closing.enter_async_context(
         open_egress(

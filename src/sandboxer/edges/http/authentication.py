@@ -353,7 +353,7 @@ def _two_callers() -> Unauthenticated:
 
 async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
     chunks: list[bytes] = []
-    size, shape = 0, Shape()
+    size, shape = 0, None
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while True:
@@ -368,7 +368,9 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
                 chunks.append(chunk)
                 if size > SMALL:
                     # Counted from its beginning, once it is known to be large.
-                    for piece in chunks if size - len(chunk) <= SMALL else (chunk,):
+                    pieces = chunks if shape is None else [chunk]
+                    shape = shape or Shape()
+                    for piece in pieces:
                         shape.feed(piece)
                 if not message.get("more_body", False):
                     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -8,7 +8,6 @@ run, and stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,7 +16,6 @@ from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.pause import stop
 from sandboxer.store.reconciler import Reconciler
 
@@ -37,7 +35,6 @@ class SuspensionLoop(Reconciler):
         # Accounts that something happened to; when all of them are looked at.
         self._stirred: set[str] = set()
         self._look_at_all = dependencies.clock.now()
-        dependencies.repository.on_change(self._follow)
 
     async def _round(self) -> datetime:
         await self._look()
@@ -65,11 +62,8 @@ class SuspensionLoop(Reconciler):
         await stop(self._dependencies, sandbox.id, caller, reason=REASON)
 
     def _hear(self, topics: frozenset[str]) -> None:
-        if accounts := {topic for topic in topics if not topic.startswith(("sbx_", "money."))}:
-            self._stirred |= accounts
-            self.wake()
-
-    def _follow(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
-        # One that was still being made when its account was suspended.
-        if self._suspended and steps and sandbox.state in _RUNNING:
+        accounts = {topic for topic in topics if not topic.startswith(("sbx_", "money."))}
+        self._stirred |= accounts
+        # A sandbox may still have been in the making when its account was suspended.
+        if accounts or self._suspended:
             self.wake()
