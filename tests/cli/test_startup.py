@@ -66,8 +66,9 @@ def test_starting_costs_little_more_than_the_libraries_it_stands_on(up: Up, star
     for program in (ours, theirs):
         cpu_s(program, up.environment)  # the first time compiles
     rounds = [(cpu_s(ours, up.environment), cpu_s(theirs, up.environment)) for _ in range(ROUNDS)]
-    # The least of each, taken in turns: whatever disturbs a round can only add to what it costs.
-    least_ours, least_theirs = (min(costs) for costs in zip(*rounds, strict=True))
+    # Nearly the least of each, taken in turns: what disturbs a round adds to what it costs, but now and
+    # then a single one runs on a processor that is faster for a moment.
+    least_ours, least_theirs = (sorted(costs)[2] for costs in zip(*rounds, strict=True))
     assert least_ours <= MOST[start] * least_theirs, rounds
 
 
