@@ -151,8 +151,7 @@ class Front:
         if uid is not None:
             address = f"uid:{uid}"
         if address is not None and self._unknown[address] >= self.bounds.per_address:
-            ours = self._waiting_of.get(address)
-            if not ours:
+            if not (ours := self._waiting_of.get(address)):
                 return None
             self._send_away(next(iter(ours)))
         if len(self.slots) >= self.bounds.most:
@@ -183,12 +182,10 @@ class Front:
             self._idle.pop(slot, None)
             return
         self._waiting.pop(slot, None)
-        if slot.address is not None:
-            ours = self._waiting_of.get(slot.address)
-            if ours is not None:
-                ours.pop(slot, None)
-                if not ours:
-                    del self._waiting_of[slot.address]
+        if slot.address is not None and (ours := self._waiting_of.get(slot.address)) is not None:
+            ours.pop(slot, None)
+            if not ours:
+                del self._waiting_of[slot.address]
 
     def proven(self, slot: Slot, account: str) -> None:
         if not slot.is_inside or self._accounts[account] >= self.bounds.per_account:

@@ -189,8 +189,7 @@ class SshKeys:
 
     async def revoke(self, key_id: str, caller: Caller) -> None:
         """Revokes a key; its open connections end within a second. Raises NotFound."""
-        known = self._by_id.get(key_id)
-        if known is None or known.account != caller.account:
+        if (known := self._by_id.get(key_id)) is None or known.account != caller.account:
             raise NotFound(what="ssh key", id=key_id)
         now = self._clock.now()
 
@@ -215,8 +214,7 @@ class SshKeys:
 
     def why_shut(self, key: SshKey, sandbox_id: str) -> str | None:
         """Returns why a key no longer opens what it opened, or None if it still does."""
-        known = self._by_id.get(key.id)
-        if known is None:
+        if (known := self._by_id.get(key.id)) is None:
             return "the SSH key was revoked"
         if not known.stands(self._clock.now()):
             return "the SSH key's time is over"
@@ -258,8 +256,7 @@ class SshKeys:
     def _forget(self, key: SshKey) -> None:
         self._by_id.pop(key.id, None)
         same = self._by_fingerprint.get(key.fingerprint, [])
-        left = [one for one in same if one.id != key.id]
-        if left:
+        if left := [one for one in same if one.id != key.id]:
             self._by_fingerprint[key.fingerprint] = left
         else:
             self._by_fingerprint.pop(key.fingerprint, None)

@@ -152,13 +152,11 @@ def verify(conn: Connection, *, anchor: Checkpoint | None = None) -> Proof:
         witnesses[anchor.seq] = anchor.hash
     last = Checkpoint(seq=0, hash=GENESIS)
     for row in _rows(conn):
-        why = _fault(row, last, witnesses)
-        if why is not None:
+        if (why := _fault(row, last, witnesses)) is not None:
             return Proof(rows=last.seq, head=last, broken_at=last.seq + 1, why=why)
         last = Checkpoint(seq=row.seq, hash=row.hash)
     head = conn.execute(select(audit_head).where(audit_head.c.id == 1)).one_or_none()
-    known = max([*witnesses, 0 if head is None else head.seq])
-    if known > last.seq:
+    if (known := max([*witnesses, 0 if head is None else head.seq])) > last.seq:
         why = f"the log ends at row {last.seq}, but there were {known}"
         return Proof(rows=last.seq, head=last, broken_at=last.seq + 1, why=why)
     if head is None or (head.seq, head.hash) != (last.seq, last.hash):

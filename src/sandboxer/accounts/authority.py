@@ -159,8 +159,7 @@ def why_not_active(authority: Authority, *, now: datetime) -> str | None:
 
 def demand_active(authority: Authority, *, now: datetime) -> None:
     """Raise Forbidden unless the account and all above it may act."""
-    why = why_not_active(authority, now=now)
-    if why is not None:
+    if (why := why_not_active(authority, now=now)) is not None:
         raise Forbidden(
             why=why, reason="not_active", hint="Use another key, or ask whoever gave you this one."
         )
@@ -208,15 +207,13 @@ def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) ->
 
 def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:
     """Load an account's authority as of the last commit. Raises NotFound for an account without a record."""
-    found = find_authority(conn, account, root_depth=root_depth)
-    if found is None:
+    if (found := find_authority(conn, account, root_depth=root_depth)) is None:
         raise NotFound(what="account", id=account)
     return found
 
 
 def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority | None:
-    mine = find(conn, account)
-    if mine is None:
+    if (mine := find(conn, account)) is None:
         return None
     key = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
     if key is None:
@@ -319,8 +316,7 @@ class AuthorityRepository:
         record.
         """
         now = self._clock.now()
-        cached = self._known.get(caller.account)
-        if cached is not None and cached[1] > now:
+        if (cached := self._known.get(caller.account)) is not None and cached[1] > now:
             return cached[0]
         missed: set[str] = set()
         self._missed.append(missed)
@@ -373,8 +369,7 @@ class AuthorityRepository:
 
 def refusal(authority: Authority, act: Act, *, now: datetime) -> Forbidden | None:
     """Return the error if an account may not do this, or None if it may. Pure."""
-    why = why_not_active(authority, now=now)
-    if why is None:
+    if (why := why_not_active(authority, now=now)) is None:
         return None
     if act is Act.FUND:
         # Anybody may pay for an account, and must not learn what its operator did.

@@ -49,8 +49,7 @@ NO_CAPS = Caps()
 
 
 def from_json(values: Mapping[str, int]) -> Caps:
-    unknown = values.keys() - {f.name for f in fields(Caps)}
-    if unknown:
+    if unknown := values.keys() - {f.name for f in fields(Caps)}:
         raise InvalidRequest(field="caps", why=f"no such cap: {', '.join(sorted(unknown))}")
     return Caps(**values)
 

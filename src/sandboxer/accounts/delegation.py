@@ -220,12 +220,10 @@ def top_up(
     records.load(conn, parent, lock=True)
     authority = load_authority(conn, parent)
     demand(authority, Scope.KEYS_DELEGATE, now=now)
-    key = find_key(conn, child)
-    if key is None or key.parent != parent:
+    if (key := find_key(conn, child)) is None or key.parent != parent:
         raise NotFound(what="delegated key", id=child)
     transfer_id = f"{GIVEN}:{child}:{id}"
-    known = find_transfer(conn, transfer_id)
-    if known is not None:
+    if (known := find_transfer(conn, transfer_id)) is not None:
         # It was given before; a cap or a revocation that came later does not change that.
         if known.amount != sats:
             raise Conflict(why=f"the id {id} was already used to give {known.amount} sats")
@@ -311,8 +309,7 @@ def children(
 def below(conn: Connection, account: str, *, living_only: bool = False) -> list[DelegatedKey]:
     """Return every key below an account, without itself, parents before children."""
     columns = delegated_keys.c
-    mine = find_key(conn, account)
-    if mine is None:
+    if (mine := find_key(conn, account)) is None:
         query = select(delegated_keys).where(columns.root == account)
     else:
         query = select(delegated_keys).where(

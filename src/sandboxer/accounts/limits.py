@@ -150,8 +150,7 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence
     believed only because the one after it, beginning with the peer itself, is a trusted proxy. Nothing is
     trusted unless it was configured; what cannot be read is not believed.
     """
-    hop = _parse(peer or "")
-    if hop is None:
+    if (hop := _parse(peer or "")) is None:
         return "local"
     # A proxy appends to the right: what a caller wrote itself is on the left.
     claims = [claim for value in forwarded for claim in value.split(",")][-MAX_HOPS:]
@@ -258,8 +257,7 @@ class Limiter:
         return max(waits, key=lambda found: found[1], default=None)
 
     def _ring(self, quota: Quota) -> _Ring:
-        ring = self._rings.get(quota.name)
-        if ring is None:
+        if (ring := self._rings.get(quota.name)) is None:
             ring = self._rings[quota.name] = _Ring()
         self._rings.move_to_end(quota.name)
         ring.fit(quota.limit)
@@ -319,8 +317,7 @@ class _Ring:
 
 
 def _hint(quota: Quota) -> str:
-    kind = quota.name.partition(":")[0]
-    if kind == "wakes-sandbox":
+    if (kind := quota.name.partition(":")[0]) == "wakes-sandbox":
         return "Wait a little; this sandbox was woken too often. Its owner can keep it awake."
     if kind.endswith("address"):
         return "Wait a little; this address sends too much, whichever key it uses."

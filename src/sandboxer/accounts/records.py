@@ -201,8 +201,7 @@ def create(
 
 def ensure(conn: Connection, id: str, *, actor: str, now: datetime) -> Account:
     """Return the account of an authenticated caller; its record is made the first time it is seen."""
-    found = find(conn, id)
-    if found is None:
+    if (found := find(conn, id)) is None:
         kind = Kind.OWNER if id == OWNER_ACCOUNT else Kind.CUSTOMER
         _insert(conn, id, kind, "", NO_CAPS, actor=actor, reason="first seen", now=now)
         found = load(conn, id)
@@ -277,8 +276,7 @@ def change_status(
         raise Conflict(why="the owner's account stays: nobody could undo it")
     if account.status in {to for (_, by), to in TRANSITIONS.items() if by is change}:
         return account
-    status = next_status(account.status, change)
-    if status is Status.CLOSED:
+    if (status := next_status(account.status, change)) is Status.CLOSED:
         _refuse_unfinished(conn, account)
     values = {"status": status.value, "status_reason": reason, "status_since": now}
     conn.execute(update(accounts).where(accounts.c.id == id).values(**values))

@@ -218,8 +218,7 @@ def finish(conn: Connection, account: str, *, now: datetime) -> Release:
     _refuse_unfinished(conn, account)
     lost = write_off(conn, account, reason="the delegated key ended", now=now)
     bucket = settle_account(conn, account, now=now)
-    returned = returnable(balance=bucket.posted, outside=paid_by_outsiders(conn, account))
-    if returned:
+    if returned := returnable(balance=bucket.posted, outside=paid_by_outsiders(conn, account)):
         spend(
             conn,
             account,

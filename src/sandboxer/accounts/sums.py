@@ -78,8 +78,7 @@ def returnable(*, balance: Sats, outside: Sats) -> Sats:
 
 def rate_by(conn: Connection, owner: str, *, key: str) -> Rate:
     """Return what everything that a key runs costs per second; for a delegated account, all that runs."""
-    name = _counted_key(conn, owner, key)
-    if name is not None:
+    if (name := _counted_key(conn, owner, key)) is not None:
         return segments.rate_of(conn, owner, name)
     query = select(func.sum(meters.c.rate_msats)).where(meters.c.owner == owner, meters.c.closed_at.is_(None))
     return int(conn.execute(query).scalar() or 0)

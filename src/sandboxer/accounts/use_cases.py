@@ -188,8 +188,7 @@ def give_sats(
     for something else).
     """
     checked_amount(sats, field="sats")
-    to = records.find_public(conn, public_id)
-    if to is None or to.status is Status.CLOSED:
+    if (to := records.find_public(conn, public_id)) is None or to.status is Status.CLOSED:
         raise NotFound(what="account", id=public_id)
     if to.id == giver:
         raise InvalidRequest(field="to", why="this is your own account")

@@ -174,8 +174,7 @@ def read_capped(
     moments: list[datetime] = []
     for account, mine in by_account.items():
         authority = load_authority(conn, account)
-        caps = replace(authority.caps, per_sandbox_sats=None)
-        if caps != NO_CAPS:
+        if (caps := replace(authority.caps, per_sandbox_sats=None)) != NO_CAPS:
             bound = replace(authority, caps=caps)
             reached |= find_reached(conn, bound, mine, now)
             moments += _moments(conn, bound, mine, now)

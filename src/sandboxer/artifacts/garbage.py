@@ -281,8 +281,7 @@ class Collector:
         since = {}
         for tree in trees:
             if tree in found:
-                known = self.trees.since(tree)
-                if known is None and self.trees.is_ours:
+                if (known := self.trees.since(tree)) is None and self.trees.is_ours:
                     self.trees.note(tree, now)
                 since[tree] = known or now
             elif self.trees.is_ours:

@@ -76,8 +76,7 @@ class SnapshotReconciler(DiskReconciler[Snapshot]):
         """Measures the exact size: the snapshot is charged for that, not for the most it might hold."""
         if record.state not in USABLE or record.is_measured:
             return
-        sizes = await self._use_cases.sizes(record)
-        if sizes is None:
+        if (sizes := await self._use_cases.sizes(record)) is None:
             return
         size = sizes.referenced_bytes
         rate = self._use_cases.repository.rate(record.account, record.profile, size)

@@ -123,8 +123,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         """Compares records with reality once. A problem with one record raises nothing."""
         living = await self.repository.living()
         for name, backend in self.dependencies.backends.items():
-            host = self.host_of(backend)
-            if host is None:
+            if (host := self.host_of(backend)) is None:
                 continue
             there = set(await self.there(host))
             for record in (one for one in living if one.backend == name):
@@ -201,8 +200,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
 
     async def _act(self, record: K, funds: Funds, reached: Reached | None) -> None:
         now = self.clock.now()
-        signal = self.demanded(record, funds, now, reached)
-        if signal is not None:
+        if (signal := self.demanded(record, funds, now, reached)) is not None:
             await self._carry_out(record, signal, now, reached)
         elif record.state is State.DROPPING:
             # The removal was begun and not finished, because the backend failed.
@@ -267,8 +265,7 @@ def demanded(
         return None
     if funds.is_ending:
         return Signal.DROP
-    by_money = demanded_by_money(record, funds.standing, reached)
-    if by_money is not None:
+    if (by_money := demanded_by_money(record, funds.standing, reached)) is not None:
         return by_money
     if record.state is State.UNPAID:
         return Signal.RETENTION_OVER if is_due else None

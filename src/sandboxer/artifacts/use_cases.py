@@ -108,8 +108,7 @@ class KeptUseCases(Generic[K]):
         """
 
         async def act() -> K:
-            current = await self.repository.find(record.id)
-            if current is None or current.state in OVER:
+            if (current := await self.repository.find(record.id)) is None or current.state in OVER:
                 return current or record
             self.refuse_drop(record)
             if current.state is not State.DROPPING:

@@ -31,8 +31,7 @@ def check_volume_paths(mounts: Sequence[VolumeMount]) -> None:
     if len({one.volume_id for one in mounts}) < len(mounts):
         raise InvalidRequest(field="volumes", why="one of them is named twice")
     for number, mount in enumerate(mounts):
-        why = _complaint(mount.path)
-        if why is not None:
+        if (why := _complaint(mount.path)) is not None:
             raise InvalidRequest(field=f"volumes.{number}.path", why=why)
     paths = sorted(f"{one.path}/" for one in mounts)
     for above, below in pairwise(paths):
@@ -75,8 +74,7 @@ def write_there(folder: Path, *, needed_bytes: int = NEEDED_BYTES) -> None:
         seen = os.statvfs(folder)
     except OSError as error:
         raise Unavailable(why=f"{folder} cannot be written to: {error.strerror}") from error
-    free = seen.f_bavail * seen.f_frsize
-    if free < needed_bytes:
+    if (free := seen.f_bavail * seen.f_frsize) < needed_bytes:
         raise Unavailable(why=f"{folder} has {free >> 20} MB left; {needed_bytes >> 20} MB are needed")
 
 

@@ -211,8 +211,7 @@ def _public_key(head: dict[bytes, bytes]) -> str:
         return head[b"x-api-key"].decode("ascii")
     if b"authorization" not in head:
         raise unsigned()
-    match = _BEARER.fullmatch(head[b"authorization"])
-    if match is None:
+    if (match := _BEARER.fullmatch(head[b"authorization"])) is None:
         raise _refusal("missing", "Authorization is not `Bearer <public key>`", _HOW)
     return match[1].decode("ascii")
 
@@ -253,8 +252,7 @@ def _refuse_for_our_clock(skew: int, server_time: int, wall_ahead_s: int) -> Non
 def _required(
     head: dict[bytes, bytes], name: bytes, form: re.Pattern[bytes], wanted: str, reason: str
 ) -> str:
-    value = head.get(name)
-    if value is None:
+    if (value := head.get(name)) is None:
         raise _refusal("missing", f"there is no {name.decode()} header", _HOW)
     if form.fullmatch(value) is None:
         raise _refusal(reason, f"{name.decode()} is not {wanted}", _HOW)

@@ -86,10 +86,8 @@ async def ensure_owner(keys: Keys, path: Path, *, url: str) -> str:
     The file wins if it names a key the database lacks (the database is new), the database if the file is
     gone. The owner's key takes v1 signatures too, so that existing clients work on the first day.
     """
-    owner = _read_owner(path)
-    if owner is None:
-        known = await keys.owner()
-        if known is None:
+    if (owner := _read_owner(path)) is None:
+        if (known := await keys.owner()) is None:
             owner = generate(OWNER_ACCOUNT, "owner", accepts_v1=True)
         else:
             owner = _owner(known.public_key, known.secret.decode())

@@ -233,8 +233,7 @@ class KeyLife:
         same.
         """
         now = self._clock.now()
-        key = await self._keys.lookup(public_key)
-        if key is None:
+        if (key := await self._keys.lookup(public_key)) is None:
             return KeyReport(
                 public_key=public_key,
                 is_valid=False,

@@ -168,16 +168,14 @@ class Keys:
         Usually answered without the database.
         """
         now = self._clock.now()
-        cached = self._cache.get(public_key)
-        if cached is not None and cached[1] > now:
+        if (cached := self._cache.get(public_key)) is not None and cached[1] > now:
             return cached[0]
         self._cache.pop(public_key, None)
         if not is_public_key(public_key):
             return None
         query = select(keys).where(keys.c.public_key == public_key, keys.c.revoked_at.is_(None))
         revocations = self._revocations
-        row = await self._store.read(lambda conn: conn.execute(query).one_or_none())
-        if row is None:
+        if (row := await self._store.read(lambda conn: conn.execute(query).one_or_none())) is None:
             return None
         key = self._key(row)
         # What was read before a revocation must not be put back after it.

@@ -161,8 +161,7 @@ class NonceRepository:
         self._forgotten_up_to = max(self._forgotten_up_to, now_s - WINDOW_S - 1)
         self._forget_some()
         self.refuse_forgotten(timestamp, now)
-        digest = _digest(public_key, nonce)
-        if digest in self._seen:
+        if (digest := _digest(public_key, nonce)) in self._seen:
             raise Unauthenticated(
                 why="this nonce was used before",
                 reason="replayed",
@@ -223,8 +222,7 @@ class NonceRepository:
 
     def _drop(self, digest: bytes) -> None:
         public_key = self._seen.pop(digest)
-        left = self._count_by_key[public_key] - 1
-        if left:
+        if left := self._count_by_key[public_key] - 1:
             self._count_by_key[public_key] = left
         else:
             del self._count_by_key[public_key]

@@ -113,8 +113,7 @@ async def open_master_key(store: Store, path: Path) -> Seal:
     """Opens the seal of this database's key. It is made only if both the key file and the database are
     new.
     """
-    known = await store.read(_known)
-    if known is not None and not path.exists():
+    if (known := await store.read(_known)) is not None and not path.exists():
         raise Conflict(why=f"{path} is missing, and this database was sealed with it; {_REMEDY}")
     seal = open_seal(path)
     mark = seal.derive("sandboxer master key check v1").hex()

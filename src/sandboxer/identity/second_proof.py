@@ -55,8 +55,7 @@ def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> SecondProof | 
     """
     found: dict[str, str] = {}
     for name, value in headers:
-        part = _HEADERS.get(name)
-        if part is not None:
+        if (part := _HEADERS.get(name)) is not None:
             if part in found:
                 raise _refused("incomplete_proof", f"{name.decode()} was sent twice")
             found[part] = value.decode("latin-1")

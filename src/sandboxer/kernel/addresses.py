@@ -65,11 +65,9 @@ class Lookups:
         """Returns the addresses of a name. Raises OSError (gaierror) or UnicodeError if it has none,
         TooManyLookups.
         """
-        under_way = self._under_way.get(host)
-        if under_way is None:
+        if (under_way := self._under_way.get(host)) is None:
             await self._take_turn(owner)
-            under_way = self._under_way.get(host)
-            if under_way is None:
+            if (under_way := self._under_way.get(host)) is None:
                 under_way = self._begin(host, owner)
             else:
                 self._end_turn(owner)
@@ -177,8 +175,7 @@ _METADATA_6 = ipaddress.IPv6Network("fd00:ec2::/32")
 
 def permitted(address: Address, *, allow_private: bool) -> bool:
     """Says whether a tenant may connect to this address."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
+    if (mapped := getattr(address, "ipv4_mapped", None)) is not None:
         address = mapped
     if address.is_multicast or address.is_unspecified:
         return False

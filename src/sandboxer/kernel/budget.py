@@ -56,15 +56,13 @@ class LocalCounters:
         self._sums: dict[str, int] = {}
 
     def take(self, name: str, amount: int, most: int) -> bool:
-        held = self._sums.get(name, 0) + amount
-        if held > most:
+        if (held := self._sums.get(name, 0) + amount) > most:
             return False
         self._sums[name] = held
         return True
 
     def give_back(self, name: str, amount: int) -> None:
-        left = self._sums.get(name, 0) - amount
-        if left > 0:
+        if (left := self._sums.get(name, 0) - amount) > 0:
             self._sums[name] = left
         else:
             self._sums.pop(name, None)
@@ -200,8 +198,7 @@ class Lease:
         """Holds so many bytes more. Waits a moment for others to give some back. Raises OverBudget (429),
         NoCapacity (503).
         """
-        bound_by = self._take(amount)
-        if bound_by is None:
+        if (bound_by := self._take(amount)) is None:
             return
         ends = time.monotonic() + self._budget.bounds.wait_s
         while bound_by is not None:
@@ -227,8 +224,7 @@ class Lease:
 
     def shrink(self, amount: int) -> None:
         self.wanted = max(0, self.wanted - amount)
-        beyond = self.held - self._due(self.wanted)
-        if beyond > 0:
+        if (beyond := self.held - self._due(self.wanted)) > 0:
             self.held -= beyond
             self._budget.give_back(self.account, beyond)
 
@@ -242,10 +238,8 @@ class Lease:
     def _take(self, amount: int) -> str | None:
         if self._is_over:
             raise RuntimeError("this lease has ended")
-        missing = self._due(self.wanted + amount) - self.held
-        if missing > 0:
-            bound_by = self._budget.try_take(self.account, missing)
-            if bound_by is not None:
+        if (missing := self._due(self.wanted + amount) - self.held) > 0:
+            if (bound_by := self._budget.try_take(self.account, missing)) is not None:
                 return bound_by
             self.held += missing
         self.wanted += amount

@@ -111,8 +111,7 @@ async def sleep_unless_woken(clock: Clock, woken: asyncio.Event, delay: timedelt
 
 
 def parse_duration(text: str, *, field: str) -> timedelta:
-    match = _FORM.match(text)
-    if match is None:
+    if (match := _FORM.match(text)) is None:
         raise InvalidRequest(field=field, why=f"{text!r} is not a duration like 30s, 15m, 4h or 2d")
     seconds = int(match[1]) * _UNIT_S[match[2]]
     if not 0 < seconds <= MAX_DURATION.total_seconds():
@@ -234,8 +233,7 @@ def look(guard: Guard, reading: Reading, *, adopt_after: timedelta = ADOPT_AFTER
         finding = None if guard.jump is None else Finding.AGREES
         return Look(guard=replace(here, ppm=ppm, jump=None), ahead=ahead, finding=finding)
     difference = _wall_less_boot(reading)
-    jump = guard.jump
-    if jump is None or abs(difference - jump.wall_less_boot_us) > TOLERANCE // _US:
+    if (jump := guard.jump) is None or abs(difference - jump.wall_less_boot_us) > TOLERANCE // _US:
         jump = Jump(seen_at=now, wall_less_boot_us=difference)
         return Look(guard=replace(here, ppm=0, jump=jump), ahead=ahead, finding=Finding.JUMPED)
     if now - jump.seen_at < adopt_after:

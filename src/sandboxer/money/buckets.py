@@ -165,8 +165,7 @@ def _deposit(conn: Connection, owner: str) -> Sats:
     """Return the sats that must stay for what an account keeps; otherwise the same sats would back many
     disks.
     """
-    rate = stored_rate(conn, owner)
-    if not rate:
+    if not (rate := stored_rate(conn, owner)):
         return 0
     deposit_us = conn.execute(select(money_policy.c.deposit_us)).scalar() or 0
     return sats_for(rate, deposit_us * _US)
@@ -216,8 +215,7 @@ def load_bucket(conn: Connection, owner: str, *, lock: bool = False) -> Bucket:
     """
     statement = _LOAD_LOCKED if lock else _LOAD
     names = {"owner": owner, "bucket_id": bucket_id(owner), "debt_id": debt_id(owner)}
-    row = conn.execute(statement, names).one_or_none()
-    if row is None:
+    if (row := conn.execute(statement, names).one_or_none()) is None:
         raise NotFound(what="balance of account", id=owner)
     bucket = _from_row(row)
     if row.gaps_until is None or row.gaps_until <= row.settled_at:
@@ -414,8 +412,7 @@ def _to_row(bucket: Bucket) -> dict[str, object]:
 
 
 def _save(conn: Connection, before: Bucket, after: Bucket) -> Bucket:
-    row = _to_row(after)
-    if row != _to_row(before):
+    if (row := _to_row(after)) != _to_row(before):
         conn.execute(_SAVE, {**row, "of": after.owner})
     if after.due_at is not None and after.due_at != before.due_at:
         announce(conn, DUE_TOPIC)

@@ -151,8 +151,7 @@ def post_transfer(conn: Connection, transfer: Transfer) -> bool:
 
 def void_pending(conn: Connection, pending_id: str, *, reason: str, now: datetime) -> bool:
     """Give up a pending transfer; all of it is free again. False if that was done before."""
-    pending = find_transfer(conn, pending_id)
-    if pending is None or pending.phase is not Phase.PENDING:
+    if (pending := find_transfer(conn, pending_id)) is None or pending.phase is not Phase.PENDING:
         raise NotFound(what="pending transfer", id=pending_id)
     resolution = replace(
         pending,

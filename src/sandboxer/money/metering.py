@@ -240,8 +240,7 @@ def hold_slice(
     if (known := find_transfer(conn, id)) is not None:
         return Hold(id=id, sats=known.amount)
     least = sats_for(rate, holds.least)
-    free = max(0, bucket.available - frozen(conn, owner))
-    if free < least:
+    if (free := max(0, bucket.available - frozen(conn, owner))) < least:
         raise InsufficientCredit(required=least, available=free, account=owner)
     sats = min(sats_for(rate, holds.slice), free)
     hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now)

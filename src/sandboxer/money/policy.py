@@ -89,8 +89,7 @@ def dry_at(spendable: Sats, flow: Flow) -> datetime | None:
     if flow.rate <= 0:
         return None
     left = max(0, spendable * NSATS_PER_SAT - flow.carried)
-    us = -(-left // flow.rate)
-    if us > _FAR_US:
+    if (us := -(-left // flow.rate)) > _FAR_US:
         return datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
     return flow.settled_at + timedelta(microseconds=us)
 
@@ -197,8 +196,7 @@ def judge(
 
 def _enter_grace(began: datetime, now: datetime, policy: GracePolicy) -> Verdict:
     """Enter grace as of the dry moment, or reap the bucket at once if its grace is over already."""
-    ends = reap_at(began, None, policy)
-    if ends <= now:
+    if (ends := reap_at(began, None, policy)) <= now:
         return _reap(ends)
     dry = Tiding(kind="account.dry", reason="out of sats", data={"reap_at": ends.isoformat()})
     health = Health(standing=Standing.GRACE, grace_began_at=began)

@@ -138,8 +138,7 @@ class Quote:
 def tier_price(tier: int, months: int, prices: TierPrices) -> TierPrice:
     """Return tier × $7 × months, less the discount; half a cent is rounded up."""
     _check_tier(tier)
-    discount = prices.discounts.get(months)
-    if discount is None:
+    if (discount := prices.discounts.get(months)) is None:
         offered = ", ".join(str(m) for m in sorted(prices.discounts))
         raise InvalidRequest(field="months", why=f"{months} is not offered; choose one of {offered}")
     whole = tier * prices.cents_per_month * months * (_MILLI - discount)
@@ -230,8 +229,7 @@ def pricing_from_json(
     written: Mapping[str, Mapping[str, Any]], *, free_profiles: Iterable[str] = ()
 ) -> Pricing:
     """Read prices as an operator writes them. Raises InvalidRequest naming what is wrong."""
-    unknown = written.keys() - {"rates", "profiles", "tiers", "quotes"}
-    if unknown:
+    if unknown := written.keys() - {"rates", "profiles", "tiers", "quotes"}:
         why = f"{sorted(unknown)[0]!r} is none of rates, profiles, tiers, quotes"
         raise InvalidRequest(field="pricing", why=why)
     return Pricing(

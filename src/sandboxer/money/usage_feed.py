@@ -118,8 +118,7 @@ class DailyFeed:
     def read(self, conn: Connection, after: int, limit: int, *, now: datetime) -> Sequence[Happening]:
         """Return all accounts of one day together, so that a cursor never stands within a day."""
         last = _last_whole_day(now).toordinal()
-        ordinal = max(after + 1, last - MOST_DAYS)
-        if ordinal > last:
+        if (ordinal := max(after + 1, last - MOST_DAYS)) > last:
             return []
         day = date.fromordinal(ordinal)
         happenings = list(_day(conn, day, now))
@@ -146,8 +145,7 @@ def _day(conn: Connection, day: date, now: datetime) -> Iterator[Happening]:
     ended = began + DAY
     for owner in _users(conn, began, ended):
         used = usage(conn, owner, since=began, until=ended, now=now)
-        lines = [line for line in used if line.seconds_us or line.nsats]
-        if not lines:
+        if not (lines := [line for line in used if line.seconds_us or line.nsats]):
             continue
         total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
         yield Happening(

@@ -125,8 +125,7 @@ def _read_transfer(
     for side, account_id in ((_DEBITS, row.debit), (_CREDITS, row.credit)):
         if assets.get(account_id) != row.asset:
             proof.find(f"transfer {row.id}: there is no account {account_id} in {row.asset}")
-        total = totals.get(account_id)
-        if total is None:
+        if (total := totals.get(account_id)) is None:
             total = totals[account_id] = [0] * len(_TOTALS)
         total[side] += posted
         total[side + 1] += pending
@@ -150,8 +149,7 @@ def _effect(transfer: Transfer, pendings: dict[str, Transfer], proof: Proof) -> 
     if transfer.phase is Phase.PENDING:
         pendings[transfer.id] = transfer
         return 0, transfer.amount
-    held = pendings.pop(transfer.pending_id or "", None)
-    if held is None:
+    if (held := pendings.pop(transfer.pending_id or "", None)) is None:
         proof.find(f"transfer {transfer.id} resolves {transfer.pending_id}, which is not pending")
         return 0, 0
     if (held.debit, held.credit, held.asset) != (transfer.debit, transfer.credit, transfer.asset):
@@ -186,8 +184,7 @@ def _compare_accounts(accounts: dict[str, Row[Any]], totals: dict[str, list[int]
 def _compare_pendings(conn: Connection, pendings: dict[str, Transfer], proof: Proof) -> None:
     kept = {row.id: (row.debit, row.amount) for row in conn.execute(select(ledger_pendings))}
     for id in kept.keys() | pendings.keys():
-        wanted = pendings.get(id)
-        if wanted is None or kept.get(id) != (wanted.debit, wanted.amount):
+        if (wanted := pendings.get(id)) is None or kept.get(id) != (wanted.debit, wanted.amount):
             proof.find(f"the list of holds is wrong about {id}")
 
 
@@ -208,8 +205,7 @@ def _compare_buckets(conn: Connection, charged: Counter[str], repaid: Counter[st
         if row.owner in buckets:
             used[row.owner] += nsats_between(row.rate_msats, row.began_at, buckets[row.owner].settled_at)
     for owner in rates.keys() | used.keys() | buckets.keys():
-        bucket = buckets.get(owner)
-        if bucket is None:
+        if (bucket := buckets.get(owner)) is None:
             proof.find(f"account {owner} is metered and has no balance")
             continue
         if bucket.rate_msats != rates[owner]:

@@ -28,12 +28,10 @@ def prune(conn: Connection, *, before: datetime, spared: Collection[str] = ()) -
     What webhooks have not read yet stays, however old. Ids grow with time: the oldest come first.
     """
     query = select(events.c.id, events.c.at).where(events.c.subject.not_in(spared)).order_by(events.c.id)
-    unread = _first_unread(conn)
-    if unread is not None:
+    if (unread := _first_unread(conn)) is not None:
         query = query.where(events.c.id < unread)
     rows = conn.execute(query.limit(AT_ONCE)).all()
-    old = [row.id for row in rows if row.at < before]
-    if old:
+    if old := [row.id for row in rows if row.at < before]:
         conn.execute(delete(events).where(events.c.id.in_(old)))
     return len(old) == AT_ONCE
 

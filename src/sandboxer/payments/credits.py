@@ -179,8 +179,7 @@ def pending_fail(
     now: datetime,
 ) -> bool:
     """Take back what a payment gave that will never come; what was used of it becomes a debt."""
-    granted = granted_to(conn, payment_id)
-    if not granted:
+    if not (granted := granted_to(conn, payment_id)):
         return False
     return _take_back(
         conn,
@@ -213,8 +212,7 @@ def account_to_pay(conn: Connection, public_id: str, *, now: datetime) -> Accoun
 
     Raises NotFound if it is closed, Forbidden if it may not act.
     """
-    found = records.find_public(conn, public_id)
-    if found is None or found.status is Status.CLOSED:
+    if (found := records.find_public(conn, public_id)) is None or found.status is Status.CLOSED:
         raise NotFound(what="account", id=public_id)
     demand_may(conn, found.id, Act.FUND, now=now)
     return found

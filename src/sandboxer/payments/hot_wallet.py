@@ -161,8 +161,7 @@ class HotWallet(PollingReconciler):
 
     async def _follow(self, refund: Refund) -> None:
         prepared = _prepared(refund)
-        depth = await self._spender.depth(prepared.txid)
-        if depth is None:
+        if (depth := await self._spender.depth(prepared.txid)) is None:
             # Dropped by the network. If the payment it spends is gone, this is refused, and the watcher of
             # its invoice withdraws it.
             await self._spender.broadcast(prepared)

@@ -182,8 +182,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 def source_named(text: str) -> Source:
     """`kraken`, or `kraken=http://127.0.0.1:8000` for a mirror of it."""
     name, _, url = text.partition("=")
-    source = SOURCES.get(name)
-    if source is None:
+    if (source := SOURCES.get(name)) is None:
         raise InvalidRequest(field="rate_sources", why=f"{name!r} is none of {', '.join(SOURCES)}")
     if url and not url.startswith(("https://", "http://")):
         raise InvalidRequest(field="rate_sources", why=f"{url!r} is not an address of the web")
@@ -303,8 +302,7 @@ class RateCache:
         return tuple(sorted(known | {a for a, b in SAME_AS.items() if b in known}))
 
     async def usd(self, asset: str) -> Rate:
-        asset = SAME_AS.get(asset, asset)
-        if asset not in self.assets:
+        if (asset := SAME_AS.get(asset, asset)) not in self.assets:
             raise NoRate(asset=asset, why="no source knows it")
         await self.warm((asset,))
         return judge(asset, self._said.values(), now=self._clock.now(), policy=self._policy)
@@ -326,18 +324,15 @@ class RateCache:
             await self._wanted.wait()
             await self._clock.sleep(FRESH_FOR / 2)
             horizon = self._clock.now() - WANTED_FOR
-            wanted = {asset for asset, at in self._wanted_at.items() if at > horizon}
-            if not wanted:
+            if not (wanted := {asset for asset, at in self._wanted_at.items() if at > horizon}):
                 self._wanted.clear()
                 continue
-            due = {asset for asset in wanted if self._is_due(asset, FRESH_FOR / 2)}
-            if due:
+            if due := {asset for asset in wanted if self._is_due(asset, FRESH_FOR / 2)}:
                 async with self._round:
                     await self._refresh(due)
 
     def _is_due(self, asset: str, age: timedelta) -> bool:
-        asked = self._asked_at.get(asset)
-        if asked is None:
+        if (asked := self._asked_at.get(asset)) is None:
             return True
         now = self._clock.now()
         try:

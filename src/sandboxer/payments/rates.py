@@ -252,8 +252,7 @@ def _newest(sightings: Iterable[Sighting]) -> list[Sighting]:
     """Return the newest price of each source and asset; a source that repeats itself counts once."""
     newest: dict[tuple[str, str], Sighting] = {}
     for one in sightings:
-        known = newest.get((one.source, one.asset))
-        if known is None or known.at < one.at:
+        if (known := newest.get((one.source, one.asset))) is None or known.at < one.at:
             newest[one.source, one.asset] = one
     return list(newest.values())
 

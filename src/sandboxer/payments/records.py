@@ -112,8 +112,7 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
 
     The same payload presented again is the same payment, whatever became of it.
     """
-    known = find_presented(conn, order.network, order.payer, order.nonce)
-    if known is not None:
+    if (known := find_presented(conn, order.network, order.payer, order.nonce)) is not None:
         if known.payload_hash != order.payload_hash:
             raise nonce_conflict(known)
         return known, False
@@ -205,8 +204,7 @@ def refuse_other_payload(conn: Connection, payer: str, identifier: str | None, p
     if identifier is None:
         return
     query = select(payments).where(payments.c.payer == payer, payments.c.identifier == identifier)
-    row = conn.execute(query).one_or_none()
-    if row is not None and row.payload_hash != payload_hash:
+    if (row := conn.execute(query).one_or_none()) is not None and row.payload_hash != payload_hash:
         raise Conflict(
             why="this payment identifier was used for another payment",
             reason="payment_identifier_conflict",
@@ -297,8 +295,7 @@ def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> l
     columns = payments.c
     query = select(payments).where(columns.account == account)
     if cursor is not None:
-        last = find(conn, cursor)
-        if last is None or last.account != account:
+        if (last := find(conn, cursor)) is None or last.account != account:
             raise NotFound(what="payment", id=cursor)
         query = query.where(after_last(payments, last))
     query = query.order_by(columns.created_at.desc(), columns.id.desc()).limit(max(1, min(limit, MAX_PAGE)))

@@ -372,7 +372,6 @@ def note_head(conn: Connection, network: str, height: int, *, now: datetime) -> 
     if row is None:
         conn.execute(insert(chain_heads).values(network=network, height=height, seen_at=now))
         return
-    kept = head_after(int(row.height), row.seen_at, height, now=now)
-    if kept == height:
+    if head_after(int(row.height), row.seen_at, height, now=now) == height:
         ours = chain_heads.c.network == network
         conn.execute(update(chain_heads).where(ours).values(height=height, seen_at=now))

@@ -52,8 +52,7 @@ class Activity:
                 self._turned(sandbox_id, pulse)
 
     def pulse(self, sandbox_id: str) -> Pulse:
-        known = self._pulses.get(sandbox_id)
-        if known is None:
+        if (known := self._pulses.get(sandbox_id)) is None:
             known = self._pulses[sandbox_id] = Pulse(since=self._watching_since)
         return known
 

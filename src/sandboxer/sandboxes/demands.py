@@ -131,8 +131,7 @@ def keeps_free(sandbox: Sandbox, condition: Condition) -> tuple[bool, datetime |
     """Return whether its disk is kept at rate zero, because any rate would pass a cap or budget, and from
     when.
     """
-    reached = condition.reached.get(sandbox.id)
-    if reached is not None:
+    if (reached := condition.reached.get(sandbox.id)) is not None:
         return True, reached.at
     if not condition.has_grace and condition.standing is Standing.REAPED:
         return True, condition.dried_at

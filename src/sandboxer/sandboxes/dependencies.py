@@ -73,8 +73,7 @@ class SandboxDependencies:
     sudo_hooks: list[StartHook] = field(default_factory=list)
 
     def backend_of(self, sandbox: Sandbox) -> Backend:
-        backend = self.backends.get(sandbox.backend)
-        if backend is None:
+        if (backend := self.backends.get(sandbox.backend)) is None:
             raise Broken(why=f"backend {sandbox.backend} of {sandbox.id} is not open on this server")
         return backend
 
@@ -111,8 +110,7 @@ class SandboxDependencies:
 
     async def check_hooks(self, profile: Profile, requested: Sandbox) -> None:
         """Raise unless the start hooks can give it the network it asks for and the secrets of its profile."""
-        refs = profile.setup.secret_refs
-        if refs and not self.start_hooks:
+        if (refs := profile.setup.secret_refs) and not self.start_hooks:
             raise NotAvailable(
                 what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them"
             )

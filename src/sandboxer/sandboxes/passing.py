@@ -97,8 +97,7 @@ class Endings:
 
     async def settled(self) -> bool:
         """Returns when everything that is being removed now is gone. Returns False if nothing was."""
-        going = tuple(self._going.values())
-        if going:
+        if going := tuple(self._going.values()):
             await asyncio.wait(going)
         return bool(going)
 

@@ -139,8 +139,7 @@ class Profiles:
 
     def get(self, profile_id: str) -> Profile:
         """Return a profile. Raises InvalidRequest that suggests the nearest name."""
-        profile = self._by_id.get(profile_id)
-        if profile is None:
+        if (profile := self._by_id.get(profile_id)) is None:
             close = difflib.get_close_matches(profile_id, self._by_id, n=1, cutoff=0.4)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
             raise InvalidRequest(field="profile", why=f"there is no {profile_id}; {hint}")

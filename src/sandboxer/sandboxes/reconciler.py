@@ -123,8 +123,7 @@ async def _settle_ends(
 async def _settle_spare(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
     """Remove a warm sandbox of the last server, unless it got a record."""
     try:
-        sandbox = await dependencies.repository.find(sandbox_id)
-        if sandbox is not None:
+        if (sandbox := await dependencies.repository.find(sandbox_id)) is not None:
             await dependencies.give_away(sandbox)
             return
         await backend.teardown(sandbox_id)

@@ -183,8 +183,7 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
     if not fingerprint.healthy:
         why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
         raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
-    missing = sorted(wall.value for wall in profile.required_walls - fingerprint.walls)
-    if missing:
+    if missing := sorted(wall.value for wall in profile.required_walls - fingerprint.walls):
         why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"
         raise NotAvailable(what=f"profile {profile.id}", why=why)
     given = fingerprint.facts.get("isolation_level", IsolationLevel.CONTAINER.value)
@@ -210,8 +209,7 @@ def check_promises(profile: Profile) -> None:
 
 
 def _check_places(profile: Profile, field: str, places: tuple[str, ...]) -> None:
-    elsewhere = [name for name in places if name not in (profile.backend, "local")]
-    if elsewhere:
+    if elsewhere := [name for name in places if name not in (profile.backend, "local")]:
         raise NotAvailable(
             what=f"profile {profile.id}",
             why=f"its placement.{field} names {', '.join(elsewhere)}, and this platform has one place only",
@@ -220,8 +218,7 @@ def _check_places(profile: Profile, field: str, places: tuple[str, ...]) -> None
 
 
 def _image(request: CreateRequest, profile: Profile) -> str:
-    origin = request.origin
-    if origin is None:
+    if (origin := request.origin) is None:
         return request.image or profile.image
     if request.image not in (None, origin.image):
         raise InvalidRequest(field="image", why=f"what it begins as a copy of has its own, {origin.image}")
@@ -270,8 +267,7 @@ def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
 def _ttl(request: CreateRequest, profile: Profile) -> timedelta:
     if request.ttl is None:
         return profile.ttl_default
-    ttl = parse_duration(request.ttl, field="ttl")
-    if ttl > profile.ttl_max:
+    if (ttl := parse_duration(request.ttl, field="ttl")) > profile.ttl_max:
         raise InvalidRequest(
             field="ttl",
             why=f"{request.ttl} is more than {profile.id} allows ({format_duration(profile.ttl_max)})",

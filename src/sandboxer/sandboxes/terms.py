@@ -96,8 +96,7 @@ class Reached:
 
 def as_of(bucket: Bucket, now: datetime) -> datetime:
     """Return the moment to check caps for: the end of the day of `look_at`, if that day passed unnoticed."""
-    look_at = bucket.look_at
-    if look_at is None or look_at > now:
+    if (look_at := bucket.look_at) is None or look_at > now:
         return now
     return min(now, day_of(look_at) + timedelta(days=1) - _US)
 
@@ -167,8 +166,7 @@ class _Look:
     def find(
         self, name: str, *, since: datetime, key: str = "", sandbox: str | None = None
     ) -> Reached | None:
-        limit = getattr(self.caps, name)
-        if limit is None:
+        if (limit := getattr(self.caps, name)) is None:
             return None
         only = Caps(**{name: limit})
 

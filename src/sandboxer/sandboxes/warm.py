@@ -50,8 +50,7 @@ class WarmPool:
     def claim(self, sandbox: Sandbox) -> Handle | None:
         """Return one that fits, or None. The caller must call `claimed` once it has a record or is gone."""
         kind = Kind(sandbox.backend, sandbox.image, sandbox.resources, sandbox.trust)
-        ready = self._ready.get(kind)
-        if not ready:
+        if not (ready := self._ready.get(kind)):
             return None
         handle = ready.popleft()
         self._reserved.add(handle.sandbox_id)

@@ -47,8 +47,7 @@ class Fields:
         return name in self._left
 
     def text(self, name: str, *, pattern: str = r".*", otherwise: str | None = None) -> str:
-        node = self._take(name, required=otherwise is None)
-        if node is None:
+        if (node := self._take(name, required=otherwise is None)) is None:
             return otherwise or ""
         value = self._scalar(node, name)
         if re.fullmatch(pattern, value, re.DOTALL) is None:
@@ -57,8 +56,7 @@ class Fields:
 
     def choice(self, name: str, kind: Callable[[str], T], *, otherwise: T | None = None) -> T:
         """One of an enumeration's values."""
-        node = self._take(name, required=otherwise is None)
-        if node is None:
+        if (node := self._take(name, required=otherwise is None)) is None:
             assert otherwise is not None
             return otherwise
         return self._one_of(node, name, kind)
@@ -70,8 +68,7 @@ class Fields:
         return tuple(self._scalar(node, name) for node in self._items(name))
 
     def duration(self, name: str, *, is_optional: bool = False) -> timedelta | None:
-        node = self._take(name, required=not is_optional)
-        if node is None:
+        if (node := self._take(name, required=not is_optional)) is None:
             return None
         try:
             return parse_duration(self._scalar(node, name), field=name)
@@ -86,8 +83,7 @@ class Fields:
 
     def section(self, name: str, *, is_optional: bool = False) -> Fields:
         """Return a mapping below this one; an optional one that is absent reads as empty."""
-        node = self._take(name, required=not is_optional)
-        if node is None:
+        if (node := self._take(name, required=not is_optional)) is None:
             node = yaml.MappingNode("tag:yaml.org,2002:map", [], self._node.start_mark, self._node.end_mark)
         return Fields(self._file, node, self._full(name))
 
@@ -118,8 +114,7 @@ class Fields:
 
     def _take(self, name: str, *, required: bool) -> yaml.Node | None:
         self._known.append(name)
-        found = self._left.pop(name, None)
-        if found is None:
+        if (found := self._left.pop(name, None)) is None:
             if required:
                 self.complain(self._node, f"the key {name!r} is missing")
             return None
@@ -137,8 +132,7 @@ class Fields:
         return value
 
     def _items(self, name: str) -> list[yaml.Node]:
-        node = self._take(name, required=False)
-        if node is None:
+        if (node := self._take(name, required=False)) is None:
             return []
         if not isinstance(node, yaml.SequenceNode):
             self.complain(node, "must be a list", name)

@@ -174,8 +174,7 @@ def _spooled_body(stream: IO[bytes] | Iterable[bytes]) -> Body:
 
 
 def _chunks(stream: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
-    read = getattr(stream, "read", None)
-    if read is None:
+    if (read := getattr(stream, "read", None)) is None:
         yield from stream
         return
     while chunk := read(CHUNK):

@@ -60,8 +60,7 @@ class Tries:
     def after_answer(self, status: int, headers: Mapping[str, str], content: bytes) -> float:
         """How to go on after an answer of 400 and above; raises the typed error when there is no way."""
         error = problem_of(Answer(status, headers, content))
-        again = after_refusal(self.signer, error, has_resigned=self.has_resigned)
-        if again is not None:
+        if (again := after_refusal(self.signer, error, has_resigned=self.has_resigned)) is not None:
             self.has_resigned = True
             return again
         if self._confirmed(error) or self._paid(status, headers):
@@ -77,8 +76,7 @@ class Tries:
         required = required_by(status, headers)
         if required is None or self.signer.payer is None or self.has_paid:
             return False
-        signed = self.signer.payer(required)
-        if signed is None:
+        if (signed := self.signer.payer(required)) is None:
             return False
         self.has_paid = True
         paid = {**self.call.headers, PAYMENT_SIGNATURE: signed}
@@ -90,8 +88,7 @@ class Tries:
         demand = demand_of(error)
         if demand is None or self.signer.confirm is None or self.has_confirmed:
             return False
-        proof = self.signer.confirm(demand)
-        if proof is None:
+        if (proof := self.signer.confirm(demand)) is None:
             return False
         self.has_confirmed = True
         self.call = replace(self.call, headers={**self.call.headers, **proof_headers(demand, proof)})

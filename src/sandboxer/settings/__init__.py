@@ -206,8 +206,7 @@ def read_environment(environment: Mapping[str, str], known: Collection[str]) -> 
         word = variable.removeprefix(PREFIX)
         if word == variable or word in CLIENT_VARIABLES or word.startswith(FOREIGN_PREFIXES):
             continue
-        name = word.lower()
-        if name not in known:
+        if (name := word.lower()) not in known:
             raise InvalidRequest(field=variable, why="no such setting" + _nearest(name, known))
         values[name] = _parse(name, text)
     if mirrors := tuple(host_mirrors(environment)):

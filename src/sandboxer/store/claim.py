@@ -74,8 +74,7 @@ class Claim:
         """Begins an epoch, in the first write. Once it is committed, an earlier server of this database
         cannot write to it.
         """
-        row = conn.execute(select(server_claim.c.epoch)).first()
-        if row is None:
+        if (row := conn.execute(select(server_claim.c.epoch)).first()) is None:
             # A database whose rows were copied without this one.
             conn.execute(insert(server_claim).values(id=1, epoch=0, holder="", probes=0))
         epoch = 1 + (0 if row is None else int(row.epoch))
@@ -187,8 +186,7 @@ def load_installation(conn: Connection) -> Installation | None:
 
 def ensure_installation(conn: Connection, *, now: datetime) -> Installation:
     """Returns the installation, and makes it if need be."""
-    known = load_installation(conn)
-    if known is not None:
+    if (known := load_installation(conn)) is not None:
         return known
     made = Installation(new_id("ins"), 0)
     conn.execute(installations.insert().values(only=1, id=made.id, beat=made.beat, made_at=now))

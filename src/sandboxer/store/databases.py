@@ -59,8 +59,7 @@ def as_sqlalchemy_raises(conn: Connection, statement: str, error: Exception) -> 
     known = conn.dialect.loaded_dbapi.Error
     if not isinstance(error, known):
         return error
-    is_lost = conn.dialect.is_disconnect(error, conn.connection.dbapi_connection, None)
-    if is_lost:
+    if is_lost := conn.dialect.is_disconnect(error, conn.connection.dbapi_connection, None):
         conn.invalidate(error)
     return DBAPIError.instance(
         statement, None, error, known, connection_invalidated=is_lost, dialect=conn.dialect

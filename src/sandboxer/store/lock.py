@@ -58,8 +58,7 @@ def open_holder(state_dir: Path) -> tuple[int, int] | None:
 
     Raises Conflict if the server is none of this machine's processes (it runs in a container).
     """
-    words = _words_of_holder(state_dir)
-    if words is None:
+    if (words := _words_of_holder(state_dir)) is None:
         return None
     try:
         pid, started = (int(word) for word in words.split())

@@ -114,8 +114,7 @@ class Repository(Generic[R, T]):
         """Does the same as `move`, once, in the caller's transaction. Raises Conflict if someone else
         wrote first.
         """
-        written = self._apply(conn, self._change(before, steps))
-        if written is None:
+        if (written := self._apply(conn, self._change(before, steps))) is None:
             raise Conflict(why=f"{self.noun} {before.id} was changed by someone else")
         return written
 
@@ -164,8 +163,7 @@ class Repository(Generic[R, T]):
         return record
 
     async def _current(self, id: str) -> R:
-        current = await self.find(id)
-        if current is None:
+        if (current := await self.find(id)) is None:
             raise self._missing(id)
         return current
 
@@ -205,8 +203,7 @@ class RememberedRepository(Repository[R, T]):
 
     def known(self, id: str) -> R:
         """Returns the record if it is not over, without the database. Raises NotFound."""
-        found = self._memory.get(id)
-        if found is None:
+        if (found := self._memory.get(id)) is None:
             raise self._missing(id)
         return found
 
@@ -223,8 +220,7 @@ class RememberedRepository(Repository[R, T]):
             raise
 
     async def _look_again(self, id: str) -> None:
-        stored = await super().find(id)
-        if stored is not None:
+        if (stored := await super().find(id)) is not None:
             self.announce(stored)
 
     def announce(self, record: R, steps: Sequence[T] = ()) -> R:

@@ -289,8 +289,7 @@ class Worker:
         """Cuts the connection under a job that has taken this long, so that it fails. May be called from
         any thread.
         """
-        since = self._busy_since
-        if since is not None and time.monotonic() - since >= busy_for_s:
+        if (since := self._busy_since) is not None and time.monotonic() - since >= busy_for_s:
             self._line.cut()
 
     def _work(self) -> None:
@@ -341,8 +340,7 @@ class Worker:
         return result
 
     def _begin(self) -> Connection:
-        conn = self._conn
-        if conn is None:
+        if (conn := self._conn) is None:
             conn = self._conn = self._connect()
         try:
             begin(conn)
@@ -370,8 +368,7 @@ class Worker:
             raise
 
     def _roll_back(self) -> None:
-        conn = self._conn
-        if conn is None:
+        if (conn := self._conn) is None:
             return
         if not is_as_begun(conn):
             self._disconnect()

@@ -290,8 +290,7 @@ def next_step(door: Door, code: str, said: str) -> str:
     """Returns the next step that the platform said for an error. Where it said only what it says of every
     error of this code, this door's own sentence stands.
     """
-    words = STEPS.get(code)
-    if words is None or door is Door.HTTP or said != words.http:
+    if (words := STEPS.get(code)) is None or door is Door.HTTP or said != words.http:
         return in_words_of(door, said)
     return words.cli if door is Door.CLI else words.sdk
 

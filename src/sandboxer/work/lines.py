@@ -69,8 +69,7 @@ async def loss_of(sandboxes: SandboxDependencies, sandbox_id: str, error: Sandbo
     If money ended the sandbox, the error says so to the account that pays.
     """
     await sandboxes.operations.ended(sandbox_id)
-    found = await sandboxes.repository.find(sandbox_id)
-    if found is None or found.state in LIVE:
+    if (found := await sandboxes.repository.find(sandbox_id)) is None or found.state in LIVE:
         return error
     why = f"the sandbox became {found.state.value} ({found.reason}) meanwhile"
     facts = {"sandbox_id": sandbox_id, "state": found.state.value, "reason": found.reason}

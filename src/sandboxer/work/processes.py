@@ -294,8 +294,7 @@ async def _kept(process: Process, guest: Guest) -> AsyncIterator[Output | Exit]:
 
 def _after(output: Output, at: int, start: int) -> Output | None:
     """Returns the part of `output` (which begins at `at`) that lies after `start`."""
-    begin = at + output.dropped
-    if begin >= start:
+    if (begin := at + output.dropped) >= start:
         return Output(output.stream, output.data, begin - max(at, start))
     fresh = output.data[start - begin :]
     return Output(output.stream, fresh) if fresh else None

@@ -98,8 +98,7 @@ class Chunks:
                 at += 2
                 self._left = 0
             else:
-                stop = buffer.find(b"\r\n", at)
-                if stop < 0:
+                if (stop := buffer.find(b"\r\n", at)) < 0:
                     break
                 self._line(buffer[at:stop])
                 at = stop + 2
@@ -108,8 +107,7 @@ class Chunks:
 
     def _line(self, line: bytes) -> None:
         if self._left == 0:
-            match = _SIZE.fullmatch(line)
-            if match is None or len(line) > MAX_SIZE_LINE:
+            if (match := _SIZE.fullmatch(line)) is None or len(line) > MAX_SIZE_LINE:
                 raise BadChunk("the size of a chunk is malformed")
             size = int(match[1], 16)
             self._left = size + 2 if size else -1

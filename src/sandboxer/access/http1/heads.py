@@ -197,8 +197,7 @@ def read_request(head: bytes) -> RequestHead:
 def read_answer(head: bytes) -> AnswerHead:
     """Reads an answer; `head` ends with its empty line. Raises BadHead."""
     end = head.find(b"\r\n")
-    match = _STATUS_LINE.fullmatch(head, 0, end)
-    if match is None:
+    if (match := _STATUS_LINE.fullmatch(head, 0, end)) is None:
         raise BadHead("it does not begin with a status line of HTTP/1.1")
     minor, code, phrase = match.groups()
     lines, judged = split_headers(head[end + 2 : -2], _OF_ANSWERS)
@@ -218,8 +217,7 @@ def read_answer(head: bytes) -> AnswerHead:
 def _request_line(head: bytes, most_target: int) -> tuple[int, bytes, bytes, bool]:
     """Returns where the line ends, its method and target, and whether it is of HTTP/1.1."""
     end = head.find(b"\r\n")
-    match = REQUEST_LINE.fullmatch(head, 0, end)
-    if match is None:
+    if (match := REQUEST_LINE.fullmatch(head, 0, end)) is None:
         raise BadHead("the request line is not one of HTTP/1.1")
     method, target, minor = match.groups()
     if len(target) > most_target:
@@ -237,8 +235,7 @@ def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes],
     read = 0
     for name, value in pairs:
         read += len(name) + len(value) + 3
-        low = name.lower()
-        if low in special:
+        if (low := name.lower()) in special:
             judged.setdefault(low, []).append(value.strip(b" \t"))
         elif b"_" in low and low.replace(b"_", b"-") in special:
             # Programs that read CGI names take `X_Forwarded_For` for our header.
@@ -254,12 +251,10 @@ def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes],
 
 def connection_words(judged: dict[bytes, list[bytes]], lines: list[bytes]) -> frozenset[bytes]:
     """Returns the words of Connection; headers that it names are not passed on."""
-    given = judged.get(b"connection")
-    if given is None:
+    if (given := judged.get(b"connection")) is None:
         return frozenset()
     tokens = frozenset(word.strip(b" \t").lower() for value in given for word in value.split(b","))
-    named = tokens - HOP - _PROTECTED - {b"close", b""}
-    if named:
+    if named := tokens - HOP - _PROTECTED - {b"close", b""}:
         lines[:] = [line for line in lines if line[: line.find(b":")].lower() not in named]
     return tokens
 
@@ -280,8 +275,7 @@ def request_length(judged: dict[bytes, list[bytes]], is_1_1: bool) -> int | None
 
 
 def _is_chunked(judged: dict[bytes, list[bytes]], is_1_1: bool) -> bool:
-    encodings = judged.get(b"transfer-encoding")
-    if encodings is None:
+    if (encodings := judged.get(b"transfer-encoding")) is None:
         return False
     if b"content-length" in judged:
         raise BadHead("it has both a Content-Length and a Transfer-Encoding")
@@ -299,16 +293,14 @@ def _length(lengths: list[bytes]) -> int:
 def _origin_form(method: bytes, target: bytes, host: bytes) -> bytes:
     if target == b"*" and method == b"OPTIONS":
         return target
-    match = _ABSOLUTE.fullmatch(target)
-    if match is None or match[1].lower() != host.lower():
+    if (match := _ABSOLUTE.fullmatch(target)) is None or match[1].lower() != host.lower():
         raise BadHead("the URL must be a path, or name the same host as the Host header")
     rest: bytes = match[2] or b"/"
     return rest if rest[:1] == b"/" else b"/" + rest
 
 
 def expects_continue(judged: dict[bytes, list[bytes]]) -> bool:
-    expected = judged.get(b"expect")
-    if expected is None:
+    if (expected := judged.get(b"expect")) is None:
         return False
     if len(expected) != 1 or expected[0].lower() != b"100-continue":
         raise BadHead("only `Expect: 100-continue` is understood", 417)
@@ -358,8 +350,7 @@ def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
 
 
 def _whole(target: bytes, hosts: list[bytes]) -> tuple[bytes, bytes]:
-    match = _ABSOLUTE_URL.fullmatch(target)
-    if match is None:
+    if (match := _ABSOLUTE_URL.fullmatch(target)) is None:
         raise BadHead("a proxy is asked for a whole http:// URL, or with CONNECT")
     if hosts and _plain(hosts[0]) != _plain(match[1]):
         raise BadHead("the Host header names another host than the URL")

@@ -110,8 +110,7 @@ class Secrets:
             if name is not None and not gone:
                 raise NotFound(what="secret in this sandbox", id=name)
             held = await self._wipe_inside(sandbox, gone, caller)
-            names = [one.name for one in gone]
-            if names:
+            if names := [one.name for one in gone]:
                 now = self._clock.now()
                 await self._repository.remove(sandbox_id, names, actor=caller.public_key, at=now)
             return Wiped(names=names, may_still_hold=held)
@@ -135,8 +134,7 @@ class Secrets:
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         await self._add_refs(sandbox)
-        files = [one for one in self._repository.of(sandbox.id) if one.in_file]
-        if files:
+        if files := [one for one in self._repository.of(sandbox.id) if one.in_file]:
             await place(await open_guest(), {one.name: self._repository.value(one) for one in files})
 
     async def drop(self, sandbox_id: str) -> None:

@@ -123,8 +123,7 @@ class Vault:
 
     async def get(self, name: str, caller: Caller) -> SecretInfo:
         """Returns one secret's description. Raises NotFound."""
-        found = await self._store.read(lambda conn: _load(conn, caller.account, [name]))
-        if not found:
+        if not (found := await self._store.read(lambda conn: _load(conn, caller.account, [name]))):
             raise NotFound(what="secret", id=name)
         return found[0]
 
@@ -314,8 +313,7 @@ class InjectedSecrets:
 
     async def drop(self, sandbox_ids: Iterable[str]) -> None:
         """Drops all secrets of sandboxes that are gone."""
-        gone = list(sandbox_ids)
-        if gone:
+        if gone := list(sandbox_ids):
             dropped = delete(sandbox_secrets).where(sandbox_secrets.c.sandbox_id.in_(gone))
             await self._store.write(lambda conn: conn.execute(dropped))
         for sandbox_id in gone:

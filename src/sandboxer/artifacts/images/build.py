@@ -164,8 +164,7 @@ def _command(requirements: Sequence[str], target: Path, version: str) -> list[st
 
 
 def _python_of(rootfs: Path) -> str:
-    found = sorted((rootfs / "usr/lib").glob("python3.*"))
-    if not found:
+    if not (found := sorted((rootfs / "usr/lib").glob("python3.*"))):
         raise ImageBuildFailed(why="the recipe asks for wheels but its packages bring no python3")
     return found[-1].name.removeprefix("python")
 

@@ -137,8 +137,7 @@ class _Reader:
     def packages(self, node: yaml.Node) -> tuple[str, ...]:
         seen: dict[str, None] = {}
         for item in self.sequence(node, "a list of packages"):
-            package = self.matching(item, _PACKAGE, "a package name")
-            if package in seen:
+            if (package := self.matching(item, _PACKAGE, "a package name")) in seen:
                 self.refuse(item, f"package {package} is listed twice")
             seen[package] = None
         return tuple(seen)
@@ -180,8 +179,7 @@ class _Reader:
             self.refuse(node, f"expected {expected}")
         fields: dict[str, yaml.Node] = {}
         for key, value in node.value:
-            name = self.text(key)
-            if name in fields:
+            if (name := self.text(key)) in fields:
                 self.refuse(key, f"{name!r} is given twice")
             fields[name] = value
         return fields
@@ -288,8 +286,7 @@ def choose_mirrors(recipe: Recipe, os_release: Mapping[str, str], host: Iterable
         raise NotAvailable(what=f"image {recipe.name}", why="this host's /etc/os-release names no suite")
     usable = [s for s in host if s.uri.startswith(_USABLE) and "main" in s.components]
     plain = {codename, suite, "stable", "oldstable", "testing"}
-    archive = next((s.uri for s in usable if s.suite in plain), None)
-    if archive is None:
+    if (archive := next((s.uri for s in usable if s.suite in plain), None)) is None:
         raise NotAvailable(
             what=f"image {recipe.name}",
             why=f"/etc/apt names no usable {distribution} mirror (http, https, file or copy, with main)",

@@ -264,8 +264,7 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
 
     async def _record_kept(self, opened: Snapshot, disk: KeptDisk, took_ms: float, actor: str) -> Snapshot:
         size = disk.at_most_bytes
-        more = max(0, size - opened.size_bytes)
-        if more:
+        if more := max(0, size - opened.size_bytes):
             await self.repository.store.read(
                 lambda conn: self.check_room(conn, opened, more_bytes=more, counted=ITSELF)
             )

@@ -280,8 +280,7 @@ class VolumeUseCases(KeptUseCases[Volume]):
         """Resizes so that the disk is never larger than what is paid for and allowed: growth is recorded
         first, shrinking happens on the disk first.
         """
-        more_mb = size_mb - volume.size_mb
-        if more_mb < 0:
+        if (more_mb := size_mb - volume.size_mb) < 0:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
             return await self.amend(volume.id, caller, "changed", changes, data)
 

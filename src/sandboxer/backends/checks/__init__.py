@@ -52,8 +52,7 @@ async def iterate_checks(
     reopen: Reopen | None = None,
 ) -> AsyncIterator[CheckResult]:
     """Does the same as `run_checks` and yields each result as it comes, to show progress."""
-    unknown = set(deviations) - {check.name for check in CHECKS}
-    if unknown:
+    if unknown := set(deviations) - {check.name for check in CHECKS}:
         raise InvalidRequest(field="deviations", why=f"there is no check {', '.join(sorted(unknown))}")
     bench = Bench(cast(FullBackend, backend), make_order, reopen)
     for check in CHECKS:

@@ -307,8 +307,7 @@ class NamespacesBackend:
         return or_not_found(self.dependencies.known.get(sandbox_id), what="sandbox", id=sandbox_id)
 
     def _guest(self, sandbox_id: str) -> NamespacesGuest:
-        guest = self._guests.get(sandbox_id)
-        if guest is None:
+        if (guest := self._guests.get(sandbox_id)) is None:
             gate = Gate(self.dependencies.settings.streams)
             line = SupervisorGuest(self.dependencies.boxes.dial_path(sandbox_id), gate=gate)
             guest = NamespacesGuest(sandbox_id, line, self.dependencies.cgroups, self.dependencies.pool)

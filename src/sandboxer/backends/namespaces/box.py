@@ -223,8 +223,7 @@ class DeathWatch:
 
     def forget(self, sandbox_id: str) -> None:
         """Stops watching a sandbox before it is ended on purpose, so that its end is not reported."""
-        fd = self._fds.pop(sandbox_id, None)
-        if fd is not None:
+        if (fd := self._fds.pop(sandbox_id, None)) is not None:
             asyncio.get_running_loop().remove_reader(fd)
             os.close(fd)
 
@@ -262,8 +261,7 @@ def is_behind(box: Box, boot: str) -> bool:
 
 
 def lack_of_new_walls(boxes: Iterable[Box]) -> Lack | None:
-    ids = [box.sandbox_id for box in boxes]
-    if not ids:
+    if not (ids := [box.sandbox_id for box in boxes]):
         return None
     more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
     return Lack(

@@ -132,8 +132,7 @@ class Cgroups:
         return "cpu.shares", str(min(V1_HEAVIEST, max(2, int(vcpus * V1_SHARES))))
 
     def _hand_down_controllers(self) -> None:
-        wanted = " ".join(f"+{name}" for name in sorted(self.hierarchies.v2))
-        if not wanted:
+        if not (wanted := " ".join(f"+{name}" for name in sorted(self.hierarchies.v2))):
             return
         folder = self.hierarchies.unified
         for part in ("", *Path(self._unified).relative_to(folder).parts):
@@ -213,8 +212,7 @@ class Cgroups:
         scheduler's before who wakes up gets it. What is idle is interrupted at once.
         """
         folder = f"{self._limits['cpu']}/{sandbox_id}"
-        has_idle = os.path.exists(f"{folder}/{IDLE}")
-        if has_idle:
+        if has_idle := os.path.exists(f"{folder}/{IDLE}"):
             _write(f"{folder}/{IDLE}", str(int(is_last)))
         if not (has_idle and is_last):
             # Whatever was idle has forgotten its weight; before 5.15 the weight is all there is.
@@ -382,8 +380,7 @@ class Cgroups:
             poller = select.poll()
             poller.register(fd, select.POLLPRI)
             while wanted not in os.pread(fd, 4096, 0).decode():
-                left = end - time.monotonic()
-                if left <= 0:
+                if (left := end - time.monotonic()) <= 0:
                     return False
                 poller.poll(min(left, 1.0) * 1000)
         except OSError as error:

@@ -197,8 +197,7 @@ class Making:
             raise ProvisionFailed(step="boot", why=why) from None
 
     def _pidfd(self, launched: Launched) -> int:
-        fd = pidfd_of(launched.pid, launched.started)
-        if fd is None:
+        if (fd := pidfd_of(launched.pid, launched.started)) is None:
             raise ProvisionFailed(step="boot", why="the sandbox ended at once")
         return fd
 

@@ -186,8 +186,7 @@ class BackendDependencies:
     def remember_all(self) -> None:
         """Counts, at the start, what the recorded sandboxes were promised."""
         for sandbox_id in self.boxes.ids():
-            box = self.boxes.read(sandbox_id)
-            if box is None:
+            if (box := self.boxes.read(sandbox_id)) is None:
                 continue
             self.known[sandbox_id] = box
             self.promised = self.promised.with_disk(box.disk_mb)
@@ -277,8 +276,7 @@ class BackendDependencies:
         failure nothing is left of it. Blocks.
         """
         try:
-            seen = self.copies.look(heritage.id)
-            if seen is not None:
+            if (seen := self.copies.look(heritage.id)) is not None:
                 heritage = replace(heritage, uuid=seen.uuid, changed=seen.changed)
             heritage = replace(heritage, at_most_bytes=self.counting.at_most(heritage.owners))
             self.heritages.write(heritage)
@@ -310,8 +308,7 @@ class BackendDependencies:
         trees = {one.id: one.image for one in self.heritages.kept()}
         for box in list(self.known.values()):
             trees[box.sandbox_id] = box.image
-            restored = self.pool.image_of(box.sandbox_id)
-            if restored is not None:
+            if (restored := self.pool.image_of(box.sandbox_id)) is not None:
                 trees[f"{box.sandbox_id} (restored)"] = restored
         return trees
 

@@ -205,8 +205,7 @@ def _why_not_steered(launcher: Path) -> str:
 
 
 def _shared_ids(settings: NamespacesSettings) -> Iterator[Lack]:
-    found = overlaps(settings.uid_base, settings.uid_ranges * WIDTH)
-    if found:
+    if found := overlaps(settings.uid_base, settings.uid_ranges * WIDTH):
         yield Lack(
             what="host ids of its own",
             why=f"ids of sandboxes are given to others as well ({'; '.join(found[:3])}); whoever shares one"

@@ -251,8 +251,7 @@ class Growth:
         return None if self._target is None else max(self._target, least(room), room.size - STEP_MB)
 
     def _overdue(self, room: Room, now: float) -> int | None:
-        size = smaller(room)
-        if size is None:
+        if (size := smaller(room)) is None:
             self._slack_since = None
         elif self._slack_since is None:
             self._slack_since = now
@@ -295,8 +294,7 @@ def resize(pool: Pool, file: Path, size_mb: int) -> None:
     device = os.open(pool.device(), os.O_RDWR | os.O_CLOEXEC)
     fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
-        size = size_mb * MB
-        if size < pool.size_mb * MB:
+        if (size := size_mb * MB) < pool.size_mb * MB:
             pool.resize(str(size))
             if pool.size_mb * MB > size:
                 raise OSError(errno.EBUSY, "the file system did not shrink")

@@ -151,8 +151,7 @@ class NamespacesGuest:
         return info.exit if info.exit is None or reason is None else replace(info.exit, reason=reason)
 
     async def _kill(self, process_id: str) -> None:
-        name = self._names.get(process_id)
-        if name is not None:
+        if (name := self._names.get(process_id)) is not None:
             self._reasons.setdefault(process_id, EndReason.KILLED)
             self._cgroups.kill_command(self._id, name)
 

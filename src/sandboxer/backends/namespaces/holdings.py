@@ -57,8 +57,7 @@ class Holdings:
         return [*dependencies.pool.ids(), *dependencies.copies.ids(), *dependencies.pool.volume_ids()]
 
     def give_away(self, sandbox_id: str) -> None:
-        box = self._dependencies.known.get(sandbox_id)
-        if box is not None and box.is_spare:
+        if (box := self._dependencies.known.get(sandbox_id)) is not None and box.is_spare:
             given = self._dependencies.known[sandbox_id] = replace(box, is_spare=False)
             self._dependencies.boxes.write(given)
 
@@ -84,15 +83,13 @@ class Holdings:
                 found[pid] = "it has a uid of sandboxes, and is in none"
         strays = {}
         for pid, why in found.items():
-            started = started_at(pid)
-            if started is not None:
+            if (started := started_at(pid)) is not None:
                 strays[f"pid-{pid}-{started}"] = f"a process ({_name(pid)}): {why}"
         return strays
 
     def end_stray(self, stray_id: str) -> None:
         _, pid, started = stray_id.split("-")
-        fd = pidfd_of(int(pid), int(started))
-        if fd is not None:
+        if (fd := pidfd_of(int(pid), int(started))) is not None:
             with held(fd), suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
 

@@ -103,14 +103,12 @@ class ObjectWatch:
 
     def locks_now(self) -> list[Excess]:
         limit = self._dependencies.settings.locks
-        began = time.monotonic()
-        if began < self._locks_again_at:
+        if (began := time.monotonic()) < self._locks_again_at:
             return []
         # The kernel walks its whole list again for each page that is read (ten thousand lines take 10 ms,
         # thirty thousand 500): no more than tells who is greedy. The newest come first.
         text = _beginning(LOCKS, limit + limit // 4)
-        count = text.count("\n")
-        if count <= limit and text.count(self._shared) <= SHARED_LOCKS:
+        if (count := text.count("\n")) <= limit and text.count(self._shared) <= SHARED_LOCKS:
             return []
         found = excessive_locks(
             read_locks(text),

@@ -30,8 +30,7 @@ class Ending:
         dependencies.deaths.forget(sandbox_id)
         is_shared = dependencies.heritages.is_shared(sandbox_id)
         await in_thread(dependencies.threads, self._remove_now, sandbox_id)
-        box = dependencies.known.pop(sandbox_id, None)
-        if box is not None:
+        if (box := dependencies.known.pop(sandbox_id, None)) is not None:
             self._release_running(box)
             dependencies.promised = dependencies.promised.with_disk(-box.disk_mb)
         if is_shared:

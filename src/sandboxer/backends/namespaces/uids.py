@@ -62,8 +62,7 @@ class UidRanges:
     def claim(self, slot: int) -> None:
         """One that a sandbox found alive already has."""
         self._acquired.add(slot)
-        block = slot // BLOCK
-        if block in self._blocks:
+        if (block := slot // BLOCK) in self._blocks:
             return
         if self._claims is None or self._claims.claim_own(*self._uids(block)):
             self._use(block)

@@ -141,8 +141,7 @@ class Scripted:
 
     async def recover(self, handle: Handle) -> Observation:
         self._begin("recover", handle.sandbox_id)
-        box = self.boxes.get(handle.sandbox_id)
-        if box is None:
+        if (box := self.boxes.get(handle.sandbox_id)) is None:
             return Observation(presence=Presence.GONE, reason="never_made")
         return Observation(presence=box.presence, reason=box.reason)
 
@@ -363,8 +362,7 @@ class Scripted:
         return or_not_found(self.kept_disks.get(disk_id), what="kept disk", id=disk_id)
 
     def _box(self, handle: Handle) -> Box:
-        box = self.boxes.get(handle.sandbox_id)
-        if box is None:
+        if (box := self.boxes.get(handle.sandbox_id)) is None:
             raise BackendLost(why=f"{handle.sandbox_id} is gone")
         return box
 

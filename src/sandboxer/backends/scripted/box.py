@@ -134,8 +134,7 @@ class ScriptedGuest:
 
     async def connect(self, port: int) -> ScriptedConnection:
         self._alive()
-        serve = self._box.ports.get(port)
-        if serve is None:
+        if (serve := self._box.ports.get(port)) is None:
             raise GuestRefused(path=f"127.0.0.1:{port}", errno_name="ECONNREFUSED")
         near, far = ScriptedConnection(), ScriptedConnection()
         near.peer, far.peer = far, near

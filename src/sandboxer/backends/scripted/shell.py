@@ -115,8 +115,7 @@ class Shell:
             return await self.run_script(argv[2])
         if name in ("sh", "bash") and len(argv) > 1 and not argv[1].startswith("-"):
             return await self.run_script(self._content(self.path(argv[1])).decode(errors="replace"))
-        program = self.programs.get(name)
-        if program is None:
+        if (program := self.programs.get(name)) is None:
             await self.err(f"{argv[0]}: not found\n".encode())
             return 127
         await self.gate()
@@ -313,8 +312,7 @@ def parse(script: str) -> list[Entry]:
 def _read_word(script: str, at: int) -> tuple[Word, int]:
     parts: list[tuple[str, str]] = []
     while at < len(script) and script[at] not in " \t\n;&|()<>":
-        char = script[at]
-        if char in "'\"":
+        if (char := script[at]) in "'\"":
             end = script.index(char, at + 1)
             parts.append((script[at + 1 : end], char))
             at = end + 1
@@ -342,8 +340,7 @@ def _parse_list(tokens: list[Word | str], at: int, until: tuple[str, ...]) -> tu
     entries: list[Entry] = []
     joined_by = ";"
     while at < len(tokens):
-        token = tokens[at]
-        if token in (";", "\n"):
+        if (token := tokens[at]) in (";", "\n"):
             at += 1
             continue
         if token == ")" or (isinstance(token, Word) and token.raw in until):
@@ -373,8 +370,7 @@ def _parse_pipeline(tokens: list[Word | str], at: int) -> tuple[list[Piece], int
 
 
 def _parse_piece(tokens: list[Word | str], at: int) -> tuple[Piece, int]:
-    token = tokens[at]
-    if token == "(":
+    if (token := tokens[at]) == "(":
         body, at = _parse_list(tokens, at + 1, until=())
         return Group(body), _expect(tokens, at, ")")
     if isinstance(token, Word) and token.raw == "while":

@@ -218,8 +218,7 @@ class Acceptor:
 
     def _listen_to_them(self) -> None:
         for number, _ in self._watch.poll(0, SPOKEN_AT_ONCE):
-            silent = self._silent.get(number)
-            if silent is None or silent.slot is None:
+            if (silent := self._silent.get(number)) is None or silent.slot is None:
                 continue
             self._watch.unregister(number)
             if silent.slot.rest_s:

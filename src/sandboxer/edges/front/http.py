@@ -50,8 +50,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         """Takes the slot of the connection that it was made from."""
         self._slot, self._front = slot, front
         slot.holder = self
-        scope = getattr(self, "scope", None)
-        if scope is not None:
+        if (scope := getattr(self, "scope", None)) is not None:
             scope[SLOT] = slot
 
     # ---- the transport's calls ----
@@ -130,8 +129,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def overdue(self) -> None:
         """Called when the client has read nothing for too long."""
         self.deadline = math.inf
-        unsent = self.transport.get_write_buffer_size()
-        if unsent < self._unsent:
+        if (unsent := self.transport.get_write_buffer_size()) < self._unsent:
             self._unsent = unsent
             self._wait_for_reader()
         else:
@@ -226,8 +224,7 @@ class StrictHttp(HttpToolsProtocol):
             return
         while buffer[:2] == b"\r\n":
             buffer = self._buffer = buffer[2:]
-        end = buffer.find(b"\r\n\r\n")
-        if end < 0 or end > MAX_HEAD:
+        if (end := buffer.find(b"\r\n\r\n")) < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
                 self.refuse(acceptor.bad_request("its head is too long", 431))
             elif buffer:
@@ -259,8 +256,7 @@ class StrictHttp(HttpToolsProtocol):
         if self._body is not None:
             self._read_body(self._body, rest)
             return
-        taker = cast(asyncio.Protocol, self.transport.get_protocol())
-        if taker is self:
+        if (taker := cast(asyncio.Protocol, self.transport.get_protocol())) is self:
             self._buffer = rest
             self._next()
         else:
@@ -345,8 +341,7 @@ class StrictHttp(HttpToolsProtocol):
         if self._is_leaving:
             self.transport.abort()
         elif self.flow.write_paused:
-            unsent = self.transport.get_write_buffer_size()
-            if unsent < self._unsent:
+            if (unsent := self.transport.get_write_buffer_size()) < self._unsent:
                 self._unsent = unsent
                 self.deadline = self.loop.time() + self.front.patience.reader_s
             else:

@@ -83,8 +83,7 @@ class Authentication:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            access = _access(scope)
-            if access in (Access.UNSIGNED, Access.LOOPBACK):
+            if (access := _access(scope)) in (Access.UNSIGNED, Access.LOOPBACK):
                 receive = await self._admit_anyone(scope, receive)
             elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope) and _user(scope) is None:
                 receive = await self._admit_anyone(scope, receive)
@@ -335,8 +334,7 @@ def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
     """Authenticates by the SIGN-IN-WITH-X header, which is refused beside anything else that identifies a
     caller.
     """
-    values = [value for name, value in headers if name == SIGN_IN]
-    if not values:
+    if not (values := [value for name, value in headers if name == SIGN_IN]):
         return None
     if len(values) > 1 or any(name in _OF_OTHERS for name, _ in headers):
         raise _two_callers()

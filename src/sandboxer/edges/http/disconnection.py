@@ -38,8 +38,7 @@ Standing = Callable[[], Awaitable[None]]
 
 def may_last(scope: Scope) -> bool:
     """Tells whether this request can stay open for long before its answer begins."""
-    operation = operation_of(scope)
-    if operation is None:
+    if (operation := operation_of(scope)) is None:
         return False
     # Some reads wait for something to happen; none of them leaves anything half done.
     return operation.method == "GET" or isinstance(operation.answer, AnsweredOrEvents | Events | Upgrade)
@@ -154,8 +153,7 @@ class _Answer:
         self._tells_events = False
 
     async def send(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.start":
+        if (kind := message["type"]) == "http.response.start":
             self._has_begun = True
             headers = message.get("headers", ())
             self._tells_events = any(k == b"content-type" and _EVENT_STREAM in v for k, v in headers)

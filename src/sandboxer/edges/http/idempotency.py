@@ -117,8 +117,7 @@ async def once_bound(
     it, so it is done again. What was made with a secret and without a `recall` is not made again: its answer
     is lost.
     """
-    key = request.headers.get("idempotency-key")
-    if key is None:
+    if (key := request.headers.get("idempotency-key")) is None:
         return await act(None)
     if _FORM.fullmatch(key) is None:
         raise InvalidRequest(field="Idempotency-Key", why="it must be 1 to 255 visible ASCII characters")

@@ -176,8 +176,7 @@ class Dispatch:
         self._matcher = matcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = matched(scope)
-        if found is not None and found.route is not None:
+        if (found := matched(scope)) is not None and found.route is not None:
             scope.update(path_params=dict(found.names), route=found.route)
             await found.route.handle(scope, receive, send)
         elif scope["type"] == "http":
@@ -210,8 +209,7 @@ _WORD = re.compile("[a-z]{3}_[0-9a-hjkmnp-tv-z]{1,26}|[A-Za-z0-9][A-Za-z0-9._ -]
 
 async def name_path(platform: Platform, scope: Scope, caller: Caller) -> None:
     """Puts whole ids in the place of what the path names. Raises NotFound, Ambiguous."""
-    found = matched(scope)
-    if found is None or found.route is None:
+    if (found := matched(scope)) is None or found.route is None:
         return
     parameters: Any = found.operation.parameters
     for name, how in names_in(parameters):
@@ -228,8 +226,7 @@ async def name_fields(platform: Platform, said: T, caller: Caller, *, must_be: b
         return said
     changed: dict[str, Any] = {}
     for name, how in names_in(type(said)):
-        given = getattr(said, name)
-        if not given:
+        if not (given := getattr(said, name)):
             continue
         if isinstance(how, Naming):
             is_whole = _WHOLE.fullmatch(given) is not None

@@ -62,8 +62,7 @@ _SECRET_FIELDS = ("key",)
 
 def x402_of(request: Request) -> X402:
     """Returns the checkout. Raises NotAvailable if the operator accepts no such payments."""
-    x402 = platform_of(request).payments.x402
-    if x402 is None:
+    if (x402 := platform_of(request).payments.x402) is None:
         raise NotAvailable(what="Payment by x402", why="the operator has not set it up")
     return x402
 
@@ -145,8 +144,7 @@ async def purchase(
 
     if not is_stranger(request):
         return await once_bound(request, go_on, recall=recall, redact=without_secrets)
-    owner = _proven_wallet(presented)
-    if owner is None:
+    if (owner := _proven_wallet(presented)) is None:
         # Before the chain confirms, nothing proves who asks; the payment itself is the only key.
         return await go_on(None)
     return await once_bound(request, go_on, recall=recall, redact=without_secrets, owner=owner)

@@ -118,8 +118,7 @@ def span(header: str | None, size: int) -> Span:
         return whole
     first, last = match.groups()
     if first == "":
-        length = min(int(last), size)
-        if length == 0:
+        if (length := min(int(last), size)) == 0:
             raise NotSatisfiable
         return Span(size - length, length, True)
     start = int(first)

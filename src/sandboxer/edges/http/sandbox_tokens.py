@@ -39,7 +39,6 @@ async def by_sandbox_token(platform: Platform, scope: Scope) -> Caller:
         account, maker = ("", "") if sandbox is None else (sandbox.account, sandbox.created_by)
         return await tokens.signer(sandbox_id, account, maker, scope[SANDBOX_PROOF])
     head, place = dict(scope["headers"]), sandbox_id
-    token = head.get(SANDBOX_TOKEN, b"")
-    if not token and access is Access.TRAFFIC:
+    if not (token := head.get(SANDBOX_TOKEN, b"")) and access is Access.TRAFFIC:
         token, place = head.get(TRAFFIC_HEADER, b""), sandbox_id + TRAFFIC
     return await tokens.authenticate(place, token.decode("latin-1"))

@@ -103,8 +103,7 @@ async def open_ports(platform: Platform, opened: AsyncExitStack) -> tuple[str | 
     address of the first, and the protocol that does the second.
     """
     at, proxy = None, await opened.enter_async_context(open_proxy(platform))
-    address = platform.settings.proxy_address
-    if address is not None:
+    if (address := platform.settings.proxy_address) is not None:
         listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
         await opened.enter_async_context(listen_for_hosts(platform, proxy, listening))
         at = _shown(listening)
@@ -115,8 +114,7 @@ async def open_ports(platform: Platform, opened: AsyncExitStack) -> tuple[str | 
 
 async def open_ssh(platform: Platform, opened: AsyncExitStack) -> str | None:
     """Opens the SSH gateway, if the settings say where. Returns its address."""
-    address = platform.settings.ssh_address
-    if address is None:
+    if (address := platform.settings.ssh_address) is None:
         return None
     try:
         gateway = importlib.import_module("sandboxer.edges.ssh.gateway")
@@ -248,8 +246,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 @contextlib.contextmanager
 def _stopped_when_superseded(platform: Platform, stop: Callable[[], None]) -> Iterator[None]:
     """Stops serving when another server has taken over our database: nothing of ours is written any more."""
-    claim = platform.store.database.claim
-    if claim is None:
+    if (claim := platform.store.database.claim) is None:
         yield
         return
     loop = asyncio.get_running_loop()

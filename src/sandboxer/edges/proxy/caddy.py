@@ -145,8 +145,7 @@ STOP_S = 10.0
 
 
 def find_caddy() -> str:
-    found = shutil.which("caddy")
-    if found is None:
+    if (found := shutil.which("caddy")) is None:
         raise NotAvailable(
             what="HTTPS",
             why="Caddy is not installed",

@@ -96,8 +96,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if not exchange.is_tunnel:
             self.deadline = self._loop.time() + self._proxy.front.patience.body_s
-        rest = exchange.client_data(data)
-        if rest:
+        if rest := exchange.client_data(data):
             self._buffer += rest
 
     def eof_received(self) -> bool:
@@ -136,8 +135,7 @@ class ClientConnection(asyncio.Protocol):
             return
         while buffer[:2] == b"\r\n":
             buffer = self._buffer = buffer[2:]
-        end = buffer.find(b"\r\n\r\n")
-        if end < 0 or end > MAX_HEAD:
+        if (end := buffer.find(b"\r\n\r\n")) < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
                 self._refuse(answers.bad_request("its head is too long", 431))
             elif buffer and self.deadline > self._loop.time() + self._proxy.front.patience.head_s:
@@ -154,11 +152,9 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = buffer[end + 4 :]
         self._slot.serves()
         exchange = self._exchange = Exchange(self, head)
-        admission = self._door.glance(head)
-        if admission is not None:
+        if (admission := self._door.glance(head)) is not None:
             target = admission.way.target
-            upstream = self._proxy.pool.take((target.sandbox_id, target.port))
-            if upstream is not None:
+            if (upstream := self._proxy.pool.take((target.sandbox_id, target.port))) is not None:
                 self._enter(admission)
                 self._begin(exchange, upstream)
                 return
@@ -227,8 +223,7 @@ class ClientConnection(asyncio.Protocol):
     # ---- the exchange's calls ----
 
     def request_sent(self) -> None:
-        exchange = self._exchange
-        if exchange is not None and not exchange.has_answer_begun:
+        if (exchange := self._exchange) is not None and not exchange.has_answer_begun:
             self.deadline = self._loop.time() + self._proxy.front.patience.answer_s
 
     def answer_began(self) -> None:
@@ -274,8 +269,7 @@ class ClientConnection(asyncio.Protocol):
     def overdue(self) -> None:
         """Called when its deadline has passed."""
         self.deadline = math.inf
-        exchange = self._exchange
-        if exchange is None:
+        if (exchange := self._exchange) is None:
             if self._buffer:
                 self._say(answers.too_slow())
             else:
@@ -298,8 +292,7 @@ class ClientConnection(asyncio.Protocol):
 
     async def look(self) -> None:
         """Ends what was opened by something that is no longer valid."""
-        admission = self._admission
-        if admission is None or admission.stands is None:
+        if (admission := self._admission) is None or admission.stands is None:
             return
         try:
             await admission.stands()
@@ -342,8 +335,7 @@ class ClientConnection(asyncio.Protocol):
             self.deadline = self._loop.time() + 2.0
 
     def _drop(self) -> None:
-        exchange = self._exchange
-        if exchange is not None:
+        if (exchange := self._exchange) is not None:
             exchange.abandon()
         self._leave()
 

@@ -111,8 +111,7 @@ class HostDoor:
 
     async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         name = without_port(head.host.decode("latin-1"))
-        target = await self._find(name)
-        if target is None:
+        if (target := await self._find(name)) is None:
             if is_ours(name, self._domain):
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
             self._visitor_limits.count_refusal(head, peer)
@@ -126,14 +125,12 @@ class HostDoor:
             await self._owners(target.account)
             again = partial(self._ports.by_name, name, self._domain)
             return self._remember(head, target, None, partial(self._owners, target.account), again)
-        given = head.values(PREVIEW_HEADER)
-        if given:
+        if given := head.values(PREVIEW_HEADER):
             preview, _ = await self._by_link(given[0].decode("latin-1"), target)
             return self._opened(head, target, preview, clean)
         if token is not None:
             return await self._by_address(head, peer, target, clean, token)
-        cookie = _cookie(head, (_cookie_of(peer.scheme(head)),))
-        if cookie is None:
+        if (cookie := _cookie(head, (_cookie_of(peer.scheme(head)),))) is None:
             if target.takes_traffic:
                 return await self._by_traffic(head, peer, target, clean)
             raise private()
@@ -187,8 +184,7 @@ class HostDoor:
         try:
             return await self._ports.by_name(name, self._domain)
         except NotFound:
-            address = read_host(name, self._domain)
-            if address is None:
+            if (address := read_host(name, self._domain)) is None:
                 raise
             return closed(address)
 
@@ -278,8 +274,7 @@ def _cookie(head: RequestHead, names: Sequence[bytes] = _COOKIES) -> bytes | Non
 
 def _other_cookies(head: RequestHead) -> list[bytes]:
     """Returns the cookie lines without ours."""
-    given = head.values(b"cookie")
-    if not given:
+    if not (given := head.values(b"cookie")):
         return []
     lines = []
     for value in given:

@@ -128,8 +128,7 @@ class PathDoor:
 
     async def _identify(self, head: RequestHead) -> tuple[Caller, BodyCheck | None, str | None]:
         platform, pairs = self._platform, _pairs(head)
-        session = session_token(pairs)
-        if session is not None:
+        if (session := session_token(pairs)) is not None:
             return await platform.wallets.sessions.authenticate(session), None, session
         verdict = await platform.authenticator.check_head(
             pairs, head.method.decode(), head.target.decode("latin-1"), platform.clock.now()
@@ -163,8 +162,7 @@ def _is_credential_of_ours(line: bytes) -> bool:
     """Tells whether a line identifies a caller to the platform. The program inside, which may be anybody's,
     must not see it.
     """
-    name = name_of(line)
-    if name == b"authorization":
+    if (name := name_of(line)) == b"authorization":
         return _SESSION in line or holds_token(line)
     return name in _NAMES_A_CALLER
 

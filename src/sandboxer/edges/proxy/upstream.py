@@ -147,8 +147,7 @@ class Pool:
 
     def lost(self, upstream: Upstream) -> None:
         self._all.discard(upstream)
-        idle = self._idle.get(upstream.key)
-        if idle is not None:
+        if (idle := self._idle.get(upstream.key)) is not None:
             if upstream in idle:
                 idle.remove(upstream)
             if not idle:
@@ -217,8 +216,7 @@ class Pool:
                 self._waiting.pop(sandbox_id, None)
 
     def _released(self, sandbox_id: str) -> None:
-        left = self.open_streams.get(sandbox_id, 0) - 1
-        if left > 0:
+        if (left := self.open_streams.get(sandbox_id, 0) - 1) > 0:
             self.open_streams[sandbox_id] = left
         else:
             self.open_streams.pop(sandbox_id, None)

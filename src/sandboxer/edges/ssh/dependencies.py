@@ -214,8 +214,7 @@ class Login:
 
     async def wait_for_rate(self, cost: float) -> None:
         """Delays a step of a transfer that is too fast."""
-        wait = self.dependencies.rate_limit.wait_for(self.root, cost, time.monotonic())
-        if wait > 0:
+        if (wait := self.dependencies.rate_limit.wait_for(self.root, cost, time.monotonic())) > 0:
             await asyncio.sleep(wait)
 
     def line(self, activity: ActivityKind) -> AbstractAsyncContextManager[Line]:

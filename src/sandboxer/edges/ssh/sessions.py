@@ -98,8 +98,7 @@ async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Proce
                 line.guest, wanted, env, tag=SSH_TAG, has_stdin=True, terminal=size, keep=False
             )
         except PathNotFound as error:
-            missing = error.facts.get("path")
-            if missing == where and where != "/":
+            if (missing := error.facts.get("path")) == where and where != "/":
                 where = "/"
             elif missing == shell and shell != SHELLS[1] and not channel.command:
                 shell = SHELLS[1]
@@ -168,8 +167,7 @@ async def _resize(process: Process, size: TerminalSize) -> None:
 
 
 async def _signal(process: Process, name: str) -> None:
-    known = {text: number for number, text in _NAMES.items()}.get(name)
-    if known is not None:
+    if (known := {text: number for number, text in _NAMES.items()}.get(name)) is not None:
         try:
             await process.signal(known)
         except SandboxerError:

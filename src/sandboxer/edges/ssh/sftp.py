@@ -92,8 +92,7 @@ class Sftp(asyncssh.SFTPServer):
         return opened
 
     async def _open_to_write(self, where: str, pflags: int, attrs: SFTPAttrs) -> Upload:
-        known = await self._known(where)
-        if known is not None and pflags & asyncssh.FXF_EXCL:
+        if (known := await self._known(where)) is not None and pflags & asyncssh.FXF_EXCL:
             raise asyncssh.SFTPFailure("it exists")
         if known is None and not pflags & asyncssh.FXF_CREAT:
             raise asyncssh.SFTPNoSuchFile("it does not exist")

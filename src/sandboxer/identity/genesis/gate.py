@@ -117,8 +117,7 @@ class HttpRegistry:
     async def find(self, address: str) -> RegistryEntry | None:
         address = canonical(address)
         now = self._clock.now()
-        known = self._memory.get(address)
-        if known is not None and known.until > now:
+        if (known := self._memory.get(address)) is not None and known.until > now:
             return known.entry
         entry = await self._ask(address)
         kept_for = ABSENCE_REMEMBERED_FOR if entry is None else REMEMBERED_FOR
@@ -306,8 +305,7 @@ def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> GenesisProof |
     """Reads a proof; None if there is none. Raises Unauthenticated if it is there in part, or twice."""
     found: dict[str, str] = {}
     for name, value in headers:
-        part = _HEADERS.get(name)
-        if part is None:
+        if (part := _HEADERS.get(name)) is None:
             continue
         if part in found:
             raise _incomplete(f"{name.decode()} was sent twice")
@@ -315,8 +313,7 @@ def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> GenesisProof |
     if not found:
         return None
     stx_timestamp = found.pop("stx_timestamp", None)
-    missing = sorted(set(_HEADERS.values()) - {"stx_timestamp"} - found.keys())
-    if missing:
+    if missing := sorted(set(_HEADERS.values()) - {"stx_timestamp"} - found.keys()):
         raise _incomplete(f"the genesis proof lacks {', '.join(missing)}")
     timestamp = found.pop("timestamp")
     if stx_timestamp not in (None, timestamp):

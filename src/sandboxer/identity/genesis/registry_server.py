@@ -83,8 +83,7 @@ def _indexed(agents: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
         if type(agent.get("level")) is not int or agent["level"] < 0:
             raise InvalidRequest(field="level", why="an agent needs a level: 0, 1, 2, …")
         for name in ("btcAddress", "stxAddress"):
-            address = canonical(str(agent.get(name, "")))
-            if address in found:
+            if (address := canonical(str(agent.get(name, "")))) in found:
                 raise InvalidRequest(field=name, why=f"{address} is listed twice")
             found[address] = agent
     return found

@@ -99,8 +99,7 @@ class Challenges:
         # What cannot be a nonce costs no write.
         if len(nonce) > _LONGEST_NONCE or not (nonce.isascii() and nonce.isalnum()):
             raise _bad_nonce()
-        ends = self._end_of(purpose, nonce)
-        if ends is not None:
+        if (ends := self._end_of(purpose, nonce)) is not None:
             if ends <= now or not await self._mark(nonce, ends, now):
                 raise _bad_nonce()
             return Challenge(nonce=nonce, purpose=purpose, account="", bound_to="", expires_at=ends)

@@ -155,8 +155,7 @@ class WalletSessions:
         self._cache.pop(mark, None)
         claims = self.tokens.open(token, now)
         epoch = self.wallets.epoch
-        row = await self.store.read(lambda conn: _live_session(conn, claims, now))
-        if row is None:
+        if (row := await self.store.read(lambda conn: _live_session(conn, claims, now))) is None:
             raise bad_token()
         caller = Caller(public_key=row.address, account=row.account)
         # What was read before a revocation must not be kept after it.
@@ -175,8 +174,7 @@ class WalletSessions:
             return False
 
         def revoke(conn: Connection) -> bool:
-            row = _live_session(conn, claims, now)
-            if row is None:
+            if (row := _live_session(conn, claims, now)) is None:
                 return False
             conn.execute(update(wallet_sessions).where(wallet_sessions.c.id == row.id).values(revoked_at=now))
             record(
@@ -266,8 +264,7 @@ class WalletSessions:
 
 def _make_room(conn: Connection, of: ColumnElement[bool], capacity: int) -> int:
     """Ends the oldest of these sessions, so that one more can be opened; returns how many."""
-    surplus = conn.execute(select(func.count()).where(of)).scalar_one() + 1 - capacity
-    if surplus <= 0:
+    if (surplus := conn.execute(select(func.count()).where(of)).scalar_one() + 1 - capacity) <= 0:
         return 0
     columns = wallet_sessions.c
     oldest = select(columns.id).where(of).order_by(columns.created_at, columns.id).limit(surplus)

@@ -107,8 +107,7 @@ class TokenKeys:
         """Returns what the token says. Raises Unauthenticated if it is forged, cut, of another key, or
         expired.
         """
-        claims = self._claims(token)
-        if claims is None:
+        if (claims := self._claims(token)) is None:
             raise bad_token()
         if claims.expires_at <= now:
             raise Unauthenticated(

@@ -141,8 +141,7 @@ def _verify_bip137(address: BitcoinAddress, message: str, raw: bytes) -> None:
     segwit too, as common wallets write it: the address still has to be that of the very key.
     """
     kind, recovery_id = divmod(raw[0] - 27, 4)
-    key = recover(bip137_digest(message), raw[1:], recovery_id)
-    if key is None:
+    if (key := recover(bip137_digest(message), raw[1:], recovery_id)) is None:
         raise bad_signature("BIP-137")
     digest = hash160(key.format(compressed=kind > 0))
     nested = hash160(b"\x00\x14" + digest)
@@ -189,8 +188,7 @@ def bitcoin_address(text: str) -> BitcoinAddress:
 def _base58(text: str) -> BitcoinAddress:
     number = 0
     for letter in text:
-        digit = _BASE58.find(letter)
-        if digit < 0:
+        if (digit := _BASE58.find(letter)) < 0:
             raise _bad("a letter that base 58 does not have")
         number = number * 58 + digit
     leading = len(text) - len(text.lstrip("1"))
@@ -217,8 +215,7 @@ def _segwit(text: str) -> BitcoinAddress:
         raise _bad("its checksum is wrong")
     program = _eight_bit(values[1:-6])
     kinds: dict[tuple[int, int], Kind] = {(0, 20): "p2wpkh", (0, 32): "p2wsh", (1, 32): "p2tr"}
-    kind = kinds.get((version, len(program)))
-    if kind is None:
+    if (kind := kinds.get((version, len(program)))) is None:
         raise _bad("a kind of output we do not know")
     return BitcoinAddress(text=text, network=_PREFIXES[prefix], kind=kind, program=program)
 
@@ -237,8 +234,7 @@ def _eight_bit(values: list[int]) -> bytes:
     number, bits = 0, 5 * len(values)
     for value in values:
         number = number << 5 | value
-    padding = bits % 8
-    if padding > 4 or number & ((1 << padding) - 1):
+    if (padding := bits % 8) > 4 or number & ((1 << padding) - 1):
         raise _bad("its padding is wrong")
     return (number >> padding).to_bytes(bits // 8, "big")
 

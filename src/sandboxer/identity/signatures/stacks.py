@@ -192,8 +192,7 @@ def stacks_address(text: str) -> StacksAddress:
     """
     if not (2 < len(text) <= _LONGEST and text[0] == "S" and all(c in _ALPHABET for c in text[1:])):
         raise bad_address("Stacks", "it is not S and c32 letters in capitals")
-    version = _ALPHABET.index(text[1])
-    if version not in _KNOWN:
+    if (version := _ALPHABET.index(text[1])) not in _KNOWN:
         raise bad_address("Stacks", "it begins with none of SP, SM, ST, SN")
     number = 0
     for letter in text[2:]:

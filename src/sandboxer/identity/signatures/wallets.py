@@ -127,11 +127,9 @@ def recover_evm(message: str, signature: str) -> str:
     if _EVM_SIGNATURE.fullmatch(signature) is None:
         raise malformed_signature(_EIP191, "65 bytes r, s, v in hex")
     raw = bytes.fromhex(signature.removeprefix("0x"))
-    recovery_id = {0: 0, 1: 1, 27: 0, 28: 1}.get(raw[64])
-    if recovery_id is None:
+    if (recovery_id := {0: 0, 1: 1, 27: 0, 28: 1}.get(raw[64])) is None:
         raise malformed_signature(_EIP191, "65 bytes r, s, v in hex, with v one of 0, 1, 27, 28")
-    key = recover(eip191_digest(message), raw[:64], recovery_id)
-    if key is None:
+    if (key := recover(eip191_digest(message), raw[:64], recovery_id)) is None:
         raise bad_signature(_EIP191)
     return "0x" + _keccak(key.format(compressed=False)[1:])[12:].hex()
 

@@ -92,8 +92,7 @@ def find(conn: Connection, id: str) -> Endpoint | None:
 
 def load(conn: Connection, account: str, id: str) -> Endpoint:
     """Returns an endpoint of this account. Raises NotFound also for those of others."""
-    found = find(conn, id)
-    if found is None or found.account != account or not found.url:
+    if (found := find(conn, id)) is None or found.account != account or not found.url:
         raise NotFound(what="webhook", id=id)
     return found
 
@@ -144,8 +143,7 @@ def put_once_secret(
     conn: Connection, account: str, sealed: bytes, *, now: datetime, overlap: timedelta
 ) -> Endpoint:
     """Sets or rotates the secret that signs an account's one-shot messages."""
-    known = find(conn, once_id(account))
-    if known is not None:
+    if (known := find(conn, once_id(account))) is not None:
         changes = rotation(known, sealed, now=now, overlap=overlap)
         conn.execute(update(webhook_endpoints).where(_t.id == known.id).values(**changes))
     else:

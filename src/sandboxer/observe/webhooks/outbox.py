@@ -224,8 +224,7 @@ def conclude(
         "reason": outcome.reason,
     }
     conn.execute(insert(webhook_attempts), values)
-    found = find(conn, delivery_id)
-    if found is None or found.state not in WAITING:
+    if (found := find(conn, delivery_id)) is None or found.state not in WAITING:
         # Withdrawn while it was on its way.
         return found
     tries = found.tries + 1
@@ -251,8 +250,7 @@ def withdraw(conn: Connection, endpoint: str, *, reason: str, now: datetime) -> 
 
 def redeliver(conn: Connection, endpoint: str, delivery_id: str, *, now: datetime) -> Delivery:
     """Sends a message again now, whatever became of it before."""
-    found = find(conn, delivery_id)
-    if found is None or found.endpoint != endpoint:
+    if (found := find(conn, delivery_id)) is None or found.endpoint != endpoint:
         raise NotFound(what="delivery", id=delivery_id)
     state = next_state(found.state, Signal.REDELIVER)
     _move(conn, found, state, tries=0, reason="asked for again", due_at=now, now=now)
@@ -293,8 +291,7 @@ def prune(conn: Connection, *, now: datetime) -> bool:
     """
     has_stale = _give_up_stale(conn, now)
     old = and_(_d.ended_at.is_not(None), _d.ended_at < now - KEPT)
-    ids = list(conn.execute(select(_d.id).where(old).limit(PRUNED_AT_ONCE)).scalars())
-    if ids:
+    if ids := list(conn.execute(select(_d.id).where(old).limit(PRUNED_AT_ONCE)).scalars()):
         conn.execute(delete(webhook_attempts).where(_a.delivery.in_(ids)))
         conn.execute(delete(webhook_deliveries).where(_d.id.in_(ids)))
     return has_stale or len(ids) == PRUNED_AT_ONCE
@@ -335,8 +332,7 @@ def _spread(conn: Connection, who: Sequence[Endpoint], happening: Happening, now
 
 def _switch_off(conn: Connection, endpoint_id: str, now: datetime) -> None:
     """Switches an endpoint off whose receiver answered 410 Gone."""
-    found = endpoints.find(conn, endpoint_id)
-    if found is None or not found.url or not found.enabled:
+    if (found := endpoints.find(conn, endpoint_id)) is None or not found.url or not found.enabled:
         return
     reason = "answered 410 Gone"
     changes = {"enabled": False, "disabled_reason": reason}
@@ -365,8 +361,7 @@ def _move(
 
 
 def _cursor(conn: Connection, feed: Feed, now: datetime) -> int:
-    found = conn.execute(select(_c.position).where(_c.feed == feed.name)).scalar()
-    if found is None:
+    if (found := conn.execute(select(_c.position).where(_c.feed == feed.name)).scalar()) is None:
         found = feed.last(conn, now=now)
         _set_cursor(conn, feed.name, found)
     return int(found)

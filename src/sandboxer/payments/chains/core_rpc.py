@@ -114,8 +114,7 @@ class CoreRpc(NodeChain):
     # -- Funds ---------------------------------------------------------------------------------------------
 
     async def unspent(self, addresses: Sequence[str]) -> list[Deposit]:
-        wanted = list(dict.fromkeys(addresses))
-        if not wanted:
+        if not (wanted := list(dict.fromkeys(addresses))):
             return []
         await self._wallet.know_coins(wanted)
         rows = await self._wallet.ask("listunspent", 0, _ANY_DEPTH, wanted)
@@ -143,8 +142,7 @@ class CoreRpc(NodeChain):
                 return None
             raise self._wire.trouble(str(answer))
         claimed = self._read.object(answer).get("confirmations")
-        depth = self._read.integer(claimed, "confirmations", least=-(2**31))
-        if depth > 0:
+        if (depth := self._read.integer(claimed, "confirmations", least=-(2**31))) > 0:
             return depth
         # A wallet remembers what nobody else does any more.
         return None if depth < 0 or await self._not_in_mempool([txid]) else 0
@@ -190,8 +188,7 @@ class CoreRpc(NodeChain):
         A block may have come between the two questions, so the wallet is asked once more first.
         """
         waiting = [each for each in deposits if each.confirmations == 0 and not each.conflicted]
-        gone = await self._not_in_mempool([each.txid for each in waiting])
-        if not gone:
+        if not (gone := await self._not_in_mempool([each.txid for each in waiting])):
             return deposits
         doubted = list(dict.fromkeys(each.address for each in waiting if each.txid in gone))
         again = [

@@ -112,8 +112,7 @@ class Esplora(NodeChain):
 
     async def fee_rate(self) -> int | None:
         rates = self._read.object(await self._get("/fee-estimates"))
-        rate = rates.get("6")
-        if rate is None:
+        if (rate := rates.get("6")) is None:
             return None
         if not isinstance(rate, Decimal | int) or rate <= 0:
             raise self._read.nonsense("a fee rate that is none")

@@ -68,8 +68,7 @@ class MoneroWallet(MoneroServer):
         wanted = {}
         for address in addresses:
             self.check_address(address)
-            minor = await self._minor(address)
-            if minor is not None:
+            if (minor := await self._minor(address)) is not None:
                 wanted[minor] = address
         if not wanted:
             return []
@@ -160,8 +159,7 @@ class MoneroWallet(MoneroServer):
         )
 
     async def _checked(self, deposits: Sequence[Deposit]) -> list[Deposit]:
-        mined = {each.height for each in deposits if each.height is not None}
-        if not mined:
+        if not (mined := {each.height for each in deposits if each.height is not None}):
             return list(deposits)
         blocks = {height: await self._block_at(height) for height in mined}
         tip = await self.tip()

@@ -120,8 +120,7 @@ class JsonRpc:
     def _result(self, answer: Any, id: int) -> Any | NodeError:
         if not isinstance(answer, dict) or answer.get("id") != id:
             raise self._wire.trouble("the answer belongs to no call of ours")
-        error = answer.get("error")
-        if error is None:
+        if (error := answer.get("error")) is None:
             return answer.get("result")
         if not isinstance(error, dict) or type(error.get("code")) is not int:
             raise self._wire.trouble("an error without a code")

@@ -83,8 +83,7 @@ class Asking:
 
     def ask(self, conn: Connection, card: Card, one: Redemption, *, now: datetime) -> None:
         """Ask for approval of a redemption, once, however often it is called."""
-        asks = card.approval
-        if asks is None or one.expires_at is None:
+        if (asks := card.approval) is None or one.expires_at is None:
             return
         if asks.email is not None:
             put_mail(conn, one.id, asks.email, now=now)

@@ -183,8 +183,7 @@ class Attempts:
 
     def challenge(self, *, now: float, wall: int) -> Challenge | None:
         """Return a challenge, or None if no work is needed now."""
-        bits = self.bits(now=now)
-        if not bits:
+        if not (bits := self.bits(now=now)):
             return None
         return make_challenge(self._key, bits=bits, nonce=secrets.token_hex(16), now=wall)
 

@@ -282,8 +282,7 @@ def split(owed: int, outputs: Sequence[Output]) -> list[tuple[Output, int]]:
     """Return how much of each output is refunded, the largest first. Pure."""
     shares = []
     for output in sorted(outputs, key=lambda one: (-one.amount, one.name)):
-        amount = min(owed, output.amount)
-        if amount:
+        if amount := min(owed, output.amount):
             shares.append((output, amount))
         owed -= amount
     return shares
@@ -293,8 +292,7 @@ def _rest(conn: Connection, card: Card, *, actor: str, now: datetime) -> int:
     if card.source is Source.OPERATOR:
         raise Conflict(why="nobody paid for this card", hint="Revoke it.")
     cancel_pending(conn, card, reason="the card was refunded", actor=actor, now=now)
-    left = left_on(conn, card).available
-    if not left:
+    if not (left := left_on(conn, card).available):
         raise Conflict(why="nothing is left on it")
     return left
 

@@ -120,8 +120,7 @@ class Redeeming:
             to = account_to_pay(conn, ask.account, now=now).id if ask.account is not None else ask.caller
             if to is not None:
                 demand_may(conn, to, Act.FUND, now=now)
-            card = repository.find_live(conn, lookup, lock=True)
-            if card is None:
+            if (card := repository.find_live(conn, lookup, lock=True)) is None:
                 # The one before us in the queue for the card's lock may have been our own first try.
                 known = repository.find_asked(conn, lookup, ask.request_id)
                 return None if known is None else self._again(conn, ask, known, claim)

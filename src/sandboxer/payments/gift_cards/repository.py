@@ -66,8 +66,7 @@ def find_live(conn: Connection, lookup: str, *, lock: bool = False) -> Card | No
     Unknown, spent, revoked and taken back are one question with one answer: nothing tells them apart.
     """
     query = select(gift_cards).where(_c.lookup == lookup, _c.state == CardState.ACTIVE.value)
-    row = _row(conn, query, lock)
-    if row is None or not hmac.compare_digest(row.lookup, lookup):
+    if (row := _row(conn, query, lock)) is None or not hmac.compare_digest(row.lookup, lookup):
         return None
     return _card(row)
 

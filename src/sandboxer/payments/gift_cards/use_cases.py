@@ -175,8 +175,7 @@ class GiftCardUseCases:
                 kept, code = self._give_code(conn, kept, now)
             return Created(card=kept, claim=claim, code=code, approval_secret=secret)
 
-        made = await self.deps.store.write(again)
-        if made is None or made.card.invoice is None:
+        if (made := await self.deps.store.write(again)) is None or made.card.invoice is None:
             return made
         seen = await self.deps.invoices.view(made.card.invoice)
         return replace(made, ordered=Ordered(invoice=seen.invoice, uri=seen.uri, claim=None))
@@ -259,8 +258,7 @@ class GiftCardUseCases:
     async def refund_to_address(self, id: str, who: Who, *, address: str | None) -> tuple[CardView, int]:
         """What is left, less restocking, is queued to go back in the coin it was paid with (atomic units)."""
         now = self.deps.clock.now()
-        invoice_id = (await self.view(id)).card.invoice
-        if invoice_id is None:
+        if (invoice_id := (await self.view(id)).card.invoice) is None:
             raise Conflict(why="it was not paid by invoice", hint="Refund it to an account's sats.")
         invoice = (await self.deps.invoices.view(invoice_id)).invoice
         chain = self.deps.invoices.chains.get(invoice.price.asset)

@@ -159,8 +159,7 @@ def decide(
         return replace(plan.decision(Signal.TAKEN_BACK), confirm_by=later.confirm_by)
     if invoice.state is State.REORGED and since <= invoice.confirm_by:
         return plan.decision(Signal.TAKEN_BACK)
-    there = plan.there_for_price()
-    if there >= invoice.price.atomic and since <= invoice.confirm_by:
+    if (there := plan.there_for_price()) >= invoice.price.atomic and since <= invoice.confirm_by:
         return plan.decision(Signal.IN_BLOCK if plan.is_in_blocks() else Signal.IN_POOL)
     if now < invoice.expires_at:
         return plan.decision(_open_signal(plan, there))
@@ -359,8 +358,7 @@ def _open_signal(plan: _Plan, there: int) -> Signal:
 def _closed_signal(plan: _Plan, sent_back: frozenset[str]) -> Signal:
     outputs = plan.outputs.values()
     waiting = [o for o in outputs if o.settled is Settled.OPEN and o.is_money]
-    shallow = [o for o in waiting if not o.is_firm(plan.invoice.confirmations)]
-    if shallow:
+    if shallow := [o for o in waiting if not o.is_firm(plan.invoice.confirmations)]:
         return Signal.TOO_LATE if any(not o.is_in_time for o in shallow) else Signal.TOO_LITTLE
     if waiting:
         return Signal.NO_RATE

@@ -203,8 +203,7 @@ class Watcher(PollingReconciler):
         return lambda amount: sats_for_atomic(amount, asset, rate, btc)
 
     async def _checked_tip(self) -> int:
-        tip = await self._chain.tip()
-        if tip < self._tip - self._policy.reorg_depth:
+        if (tip := await self._chain.tip()) < self._tip - self._policy.reorg_depth:
             # A node that starts anew would show every payment as gone.
             why = f"it is at height {tip} and was at {self._tip}: not synchronised, or another chain"
             raise ChainUnavailable(chain=self._chain.code, why=why)
@@ -219,8 +218,7 @@ class Watcher(PollingReconciler):
     async def _load(self) -> None:
         """Load the invoices created since the last time; at first, all of them."""
         now = self.clock.now()
-        since = self._loaded_until
-        if since is None:
+        if (since := self._loaded_until) is None:
             self._tip, self._since = await self.store.read(
                 lambda conn: repository.last_look(conn, self._chain.code)
             )

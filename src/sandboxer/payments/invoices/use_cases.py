@@ -242,14 +242,12 @@ class InvoiceUseCases:
 
     def uri(self, invoice: Invoice) -> str:
         """Return the payment URI; for a chain that is no longer configured, the bare address."""
-        chain = self.chains.get(invoice.price.asset)
-        if chain is None:
+        if (chain := self.chains.get(invoice.price.asset)) is None:
             return invoice.address
         return chain.payment_uri(invoice.address, invoice.price.atomic, invoice.id)
 
     def _chain(self, asset: str) -> Chain:
-        chain = self.chains.get(asset)
-        if chain is None:
+        if (chain := self.chains.get(asset)) is None:
             have = ", ".join(sorted(self.chains)) or "none"
             raise NotAvailable(what=f"Paying in {asset}", why=f"this platform takes {have} by invoice")
         return chain
@@ -348,8 +346,7 @@ def admit(conn: Connection, who: Asker, policy: InvoicePolicy) -> None:
 
 
 def _has_funds(conn: Connection, account: str, policy: InvoicePolicy, now: datetime) -> bool:
-    found = accounts.find(conn, account)
-    if found is not None and found.tier_at(now) is not None:
+    if (found := accounts.find(conn, account)) is not None and found.tier_at(now) is not None:
         return True
     try:
         return load_bucket(conn, account).posted >= policy.min_sats

@@ -61,8 +61,7 @@ class Cursor:
         return int.from_bytes(self.take(size), "big")
 
     def one_of(self, allowed: frozenset[int], what: str) -> int:
-        value = self.number(1)
-        if value not in allowed:
+        if (value := self.number(1)) not in allowed:
             raise malformed(f"{what} {value} is not known")
         return value
 
@@ -80,8 +79,7 @@ class Cursor:
         return text
 
     def address(self) -> StacksAddress:
-        version = self.number(1)
-        if version >= _VERSIONS:
+        if (version := self.number(1)) >= _VERSIONS:
             raise malformed(f"address version {version} does not exist")
         return StacksAddress(version, self.take(20))
 
@@ -134,8 +132,7 @@ def _read_tuple(cursor: Cursor, depth: int) -> dict[str, Value]:
     fields: dict[str, Value] = {}
     last = ""
     for _ in range(cursor.count(smallest=3, what="tuple fields")):
-        name = cursor.name(CLARITY_NAME)
-        if name <= last:
+        if (name := cursor.name(CLARITY_NAME)) <= last:
             raise malformed("tuple keys are not in order, or one is there twice")
         fields[name] = read_value(cursor, depth + 1)
         last = name
@@ -221,8 +218,7 @@ _NFT = frozenset(Nft)
 
 
 def read_post_condition(cursor: Cursor) -> PostCondition:
-    kind = cursor.number(1)
-    if kind not in (0, 1, 2):
+    if (kind := cursor.number(1)) not in (0, 1, 2):
         raise malformed(f"post-condition type {kind} is not known")
     principal = _read_principal(cursor)
     if kind == 0:

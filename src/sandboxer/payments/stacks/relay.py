@@ -204,8 +204,7 @@ def read_settlement(body: object) -> Settled | NotSettled:
 
 def read_status(body: object) -> Status:
     answer = _object(body)
-    state = read_state(str(answer.get("status")))
-    if state is None:
+    if (state := read_state(str(answer.get("status")))) is None:
         raise Unreadable(f"status {str(answer.get('status'))[:40]!r} is not known")
     height = answer.get("blockHeight")
     if state is PaymentState.CONFIRMED and not isinstance(height, int):

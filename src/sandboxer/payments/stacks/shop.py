@@ -89,8 +89,7 @@ class StacksShop:
 
 def stacks_shop(settings: NetworkSettings) -> StacksShop:
     """Raises InvalidRequest naming what cannot be."""
-    chain = NETWORKS.get(settings.network)
-    if chain is None:
+    if (chain := NETWORKS.get(settings.network)) is None:
         raise _bad(settings.network, f"is none of {', '.join(NETWORKS)}")
     if settings.facilitator == IN_PROCESS:
         raise _bad(chain.caip2, "needs the address of a sponsor relay as its facilitator")
@@ -156,8 +155,7 @@ class ExactStacksClient:
         self._nonces = nonces
 
     def create_payment_payload(self, requirements: PaymentRequirements) -> dict[str, Any]:
-        network = NETWORKS.get(str(requirements.network))
-        if network is None:
+        if (network := NETWORKS.get(str(requirements.network))) is None:
             raise InvalidRequest(field="network", why=f"{requirements.network} is no Stacks network")
         memo = requirements.extra.get("memo", "")
         signed = sponsored_transfer(
@@ -274,8 +272,7 @@ def _check_asked(asked: PaymentRequirements, shop: StacksShop) -> Token:
         raise Unpayable("invalid_payment_requirements", "the amount is not a whole number")
     if asked.network != shop.network.caip2:
         raise Unpayable("invalid_network", f"paid on {shop.network.caip2} here")
-    token = shop.token(asked.asset)
-    if token is None:
+    if (token := shop.token(asked.asset)) is None:
         raise Unpayable("unrecognized_asset", f"{asked.asset[:90]} is not taken here")
     if asked.pay_to != shop.pay_to:
         raise Unpayable("invalid_payment_requirements", "payTo is not ours")

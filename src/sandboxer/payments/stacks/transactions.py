@@ -228,8 +228,7 @@ def _write_payload(payload: Payload) -> bytes:
 
 
 def read_condition(cursor: Cursor) -> SpendingCondition:
-    mode = cursor.number(1)
-    if mode in _MULTISIG:
+    if (mode := cursor.number(1)) in _MULTISIG:
         raise malformed("several signers are not supported: pay from a single-signer address", "multisig")
     if mode not in (0, 2):
         raise malformed(f"hash mode {mode} is not known")

@@ -62,8 +62,7 @@ async def _why_unusable(node: StacksNode, shop: StacksShop) -> str | None:
     """Whether the node is of the network that was configured, and shows its tip."""
     if (network := await node.network_id()) != shop.network.chain_id:
         return f"its node is of network {network}"
-    height = await node.tip()
-    if height and await node.block_at(height) is None:
+    if (height := await node.tip()) and await node.block_at(height) is None:
         return "its node does not show its own tip (is it an API of blocks and addresses?)"
     return None
 
@@ -110,8 +109,7 @@ class StacksWatcher:
             return replace(seen, head=max(head, seen.height or 0))
         # It was in a block, and is said not to be: is that block still the chain's?
         if payment.block is not None and payment.height is not None:
-            block = await node.block_at(payment.height)
-            if block is None or block == payment.block:
+            if (block := await node.block_at(payment.height)) is None or block == payment.block:
                 return Sighting(fate=Fate.UNKNOWN, head=head, is_block_there=block == payment.block)
             seen = replace(seen, is_block_there=False)
         if (network := await node.network_id()) != NETWORKS[payment.network].chain_id:
@@ -125,8 +123,7 @@ class StacksWatcher:
             if waiting is None or not await self._is_it(waiting, payment, node):
                 return Sighting(fate=Fate.UNSEEN, reason="nonce_unspent")
             return Sighting(fate=Fate.SEEN, txid=waiting.txid, reason="mempool")
-        mined = await node.mined(payment.payer, nonce)
-        if mined is None:
+        if (mined := await node.mined(payment.payer, nonce)) is None:
             raise ChainUnavailable(
                 chain="stacks", why="a nonce is spent, but by what is not in the index yet"
             )

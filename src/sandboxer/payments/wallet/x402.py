@@ -113,8 +113,7 @@ class X402Payer:
 
     def code_of(self, network: str, asset: str) -> str | None:
         """Return the asset of a token; None: it is unknown, so it is not spent."""
-        named = self._tokens.get((network, asset.lower()))
-        if named is not None:
+        if (named := self._tokens.get((network, asset.lower()))) is not None:
             return named
         for code, where in PUBLISHED.get(network, {}).items():
             if asset == where.partition("::")[0]:

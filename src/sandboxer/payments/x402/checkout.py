@@ -137,8 +137,7 @@ class Checkout:
         if known is not None and known.state is not State.QUEUED:
             return
         way, requirements, _ = await self._price(presented, wanted)
-        spent = await self._verify(way, presented, requirements)
-        if spent is not None:
+        if (spent := await self._verify(way, presented, requirements)) is not None:
             raise spent
 
     def fund(self, conn: Connection, payment: Payment, sandbox_id: str, now: datetime) -> None:
@@ -165,8 +164,7 @@ class Checkout:
         way = self._way_of(payment)
         payment = await self._submit(payment)
         answer = await self._ask(way, payment)
-        sighting = await self._interpret(way, payment, answer)
-        if sighting is None:
+        if (sighting := await self._interpret(way, payment, answer)) is None:
             return await self._refused(payment, answer)
         return await self.see(payment, sighting)
 
@@ -221,8 +219,7 @@ class Checkout:
         if known is None or await self._is_superseded(known, presented):
             return None
         refuse_other_use(known, presented, wanted)
-        live = self._live.get(known.id)
-        if live is None:
+        if (live := self._live.get(known.id)) is None:
             return known
         await live.wait()
         return await self._known(presented, wanted)
@@ -258,8 +255,7 @@ class Checkout:
                 )
             sats = await self.offers.worth(accepted, presented.authorization.amount)
         else:
-            offer = self.offers.open(requirements)
-            if offer is None or offer.tag != wanted.tag:
+            if (offer := self.offers.open(requirements)) is None or offer.tag != wanted.tag:
                 raise PaymentRefused(
                     why="this is no offer of ours, has expired, or was made for something else",
                     reason="invalid_payment_requirements",
@@ -461,8 +457,7 @@ class Checkout:
         return await self.store.write(write)
 
     def _way_of(self, payment: Payment) -> Way:
-        way = self.ways.find(payment.network, payment.scheme)
-        if way is None:
+        if (way := self.ways.find(payment.network, payment.scheme)) is None:
             raise InvalidRequest(field="x402", why=f"{payment.scheme} on {payment.network} was taken away")
         return way
 

@@ -188,8 +188,7 @@ async def open_x402(
         )
         ways = Ways()
         for network in settings.networks:
-            opener = openers.get(network.namespace)
-            if opener is None:
+            if (opener := openers.get(network.namespace)) is None:
                 known = ", ".join(sorted(openers))
                 raise InvalidRequest(field="x402", why=f"{network.network}: known are networks of {known}")
             for way in await opener(network, opening):

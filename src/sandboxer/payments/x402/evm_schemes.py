@@ -255,8 +255,7 @@ def read_credentials(given: Mapping[str, Any], url: str) -> AuthProvider | None:
 
 def _secret(given: object) -> str:
     path = Path(str(given))
-    text = read_secret(path, "facilitator_auth")
-    if not text or not text.isprintable():
+    if not (text := read_secret(path, "facilitator_auth")) or not text.isprintable():
         raise _wrong_auth(f"{path} holds no secret of one line")
     return text
 

@@ -101,8 +101,7 @@ class EvmWatcher:
         if not await self._is_spent(payment, head):
             return await self._unspent(payment, head)
         for txid in await self._search(payment):
-            receipt = await self._node.call("eth_getTransactionReceipt", [txid])
-            if receipt is None:
+            if (receipt := await self._node.call("eth_getTransactionReceipt", [txid])) is None:
                 continue
             if (seen := await self._judge(payment, receipt, head)) is not None:
                 return seen
@@ -219,8 +218,7 @@ class EvmWatcher:
             pending = await self._node.call("eth_getTransactionByHash", [payment.txid])
             if pending is not None and pending.get("blockHash") is None:
                 return Sighting(fate=Fate.SEEN, txid=payment.txid)
-        block = await self._node.call("eth_getBlockByNumber", [hex(head), False])
-        if block is None:
+        if (block := await self._node.call("eth_getBlockByNumber", [hex(head), False])) is None:
             raise ChainUnavailable(chain=payment.network, why="the node does not show its own head")
         if payment.valid_until is not None and int(block["timestamp"], 16) >= payment.valid_until.timestamp():
             return Sighting(fate=Fate.FAILED, reason="expired")

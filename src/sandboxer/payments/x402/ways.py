@@ -147,8 +147,7 @@ def _network(given: object) -> NetworkSettings:
 def _asset(given: object, network: str) -> Accepted:
     if not isinstance(given, Mapping):
         raise _wrong(network, "each asset is an object")
-    code = _text(given, "code", network)
-    if code not in ASSETS:
+    if (code := _text(given, "code", network)) not in ASSETS:
         raise _wrong(network, f"unknown asset {code}; known are {', '.join(sorted(ASSETS))}")
     extra = {name: value for name, value in given.items() if name not in ("code", "id")}
     return Accepted(asset=ASSETS[code], id=_text(given, "id", network), extra=extra)

@@ -168,8 +168,7 @@ class CreditLoop(Reconciler):
             )
 
     async def _wake(self, account: str, condition: Condition) -> None:
-        sandbox = to_wake(self._of(account), condition)
-        if sandbox is None:
+        if (sandbox := to_wake(self._of(account), condition)) is None:
             return
         try:
             # This wakes the loop again, and the next round checks whether there is enough for one more.
@@ -191,8 +190,7 @@ class CreditLoop(Reconciler):
         async def act() -> None:
             # Looked at again: another operation may have ended while this one waited for its turn.
             while (sandbox := self._dependencies.repository.peek(sandbox_id)) is not None:
-                demand = wanted(sandbox, condition)
-                if demand is None:
+                if (demand := wanted(sandbox, condition)) is None:
                     return
                 await self._step(sandbox, demand, condition)
 
@@ -215,8 +213,7 @@ class CreditLoop(Reconciler):
         await dependencies.repository.move(sandbox.id, step)
 
     def _hear(self, topics: frozenset[str]) -> None:
-        accounts = {topic for topic in topics if not topic.startswith(("sbx_", "money."))}
-        if accounts:
+        if accounts := {topic for topic in topics if not topic.startswith(("sbx_", "money."))}:
             self._stirred |= accounts
             self.wake()
 

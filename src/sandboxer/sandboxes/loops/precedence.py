@@ -183,8 +183,7 @@ class PrecedenceLoop:
         """
         living = {one.id: one for one in self.repository.living()}
         names = {one.account for one in living.values()}
-        unknown = names - self._roots.keys()
-        if unknown:
+        if unknown := names - self._roots.keys():
             above = await self.store.read(lambda conn: accounts_above(conn, unknown))
             known = {account: self._roots.get(account) for account in names}
             # Only of those that have something: others are asked for again.

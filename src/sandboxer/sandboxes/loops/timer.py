@@ -74,8 +74,7 @@ class Timer(Reconciler):
             await end(dependencies, sandbox, actor=ACTOR)
             return
         pulse = dependencies.activity.pulse(sandbox.id)
-        check = idle_check_at(sandbox, pulse, now=now)
-        if check is None or check > now:
+        if (check := idle_check_at(sandbox, pulse, now=now)) is None or check > now:
             return
         idle = await is_idle(sandbox, pulse, dependencies.backend_of(sandbox), now=now)
         if idle is False:

@@ -230,8 +230,7 @@ class Purchases:
     ) -> Sandbox:
         if not is_delivered(payment):
             raise refusal_of(payment)
-        sandbox_id = payment.details.get("sandbox_id")
-        if sandbox_id is not None:
+        if (sandbox_id := payment.details.get("sandbox_id")) is not None:
             return await self.sandboxes.visible(str(sandbox_id), buyer)
         return await self._make(wanted, buyer, proof, also, is_funded=False)
 
@@ -288,6 +287,5 @@ async def undo_unpaid(dependencies: SandboxDependencies, store: Store) -> None:
         sandbox_id = payment.details.get("sandbox_id")
         if payment.state is not PaymentState.QUEUED or not isinstance(sandbox_id, str):
             continue
-        sandbox = await dependencies.repository.find(sandbox_id)
-        if sandbox is not None:
+        if (sandbox := await dependencies.repository.find(sandbox_id)) is not None:
             await remove(dependencies, sandbox, actor="system:unpaid", reason="not_paid")

@@ -70,8 +70,7 @@ async def unboost(dependencies: SandboxDependencies, sandbox_id: str, caller: Ca
 
     async def operation() -> Sandbox:
         sandbox = await _running(dependencies, sandbox_id, caller, "unboost")
-        base = sandbox.boosted_from
-        if base is None:
+        if (base := sandbox.boosted_from) is None:
             return sandbox
         terms = await _former_terms(dependencies, sandbox, base)
 
@@ -140,8 +139,7 @@ async def _change(
 
 
 def _check_profile(dependencies: SandboxDependencies, sandbox: Sandbox, resources: Resources) -> None:
-    profile = dependencies.profiles.find(sandbox.profile)
-    if profile is None:
+    if (profile := dependencies.profiles.find(sandbox.profile)) is None:
         raise NotAvailable(what="boost", why=f"{sandbox.profile} is not in the catalogue any more")
     for name in excess(resources, profile.resources_max):
         most = getattr(profile.resources_max, name)

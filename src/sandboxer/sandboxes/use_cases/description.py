@@ -41,8 +41,7 @@ async def change(
 ) -> Sandbox:
     """Name and label a sandbox anew. What it is already is success, and no event."""
     sandbox = await dependencies.visible(sandbox_id, caller)
-    changes = described(sandbox, name, labels)
-    if not changes:
+    if not (changes := described(sandbox, name, labels)):
         return sandbox
     dependencies.repository.check_name(sandbox.account, name, of=sandbox.id)
     return await dependencies.repository.amend(

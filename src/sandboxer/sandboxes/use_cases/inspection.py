@@ -147,8 +147,7 @@ class UnknownSandboxes:
         found = []
         for name, backend in self._dependencies.backends.items():
             for sandbox_id in await backend.inventory():
-                why = await self._why(sandbox_id)
-                if why is not None:
+                if (why := await self._why(sandbox_id)) is not None:
                     found.append(Unknown(id=sandbox_id, kind=Kind.SANDBOX, backend=name, why=why))
         return found
 
@@ -164,8 +163,7 @@ class UnknownSandboxes:
         # is made.
         if dependencies.warm.holds(sandbox_id) or dependencies.operations.running(sandbox_id) is not None:
             return None
-        sandbox = await dependencies.repository.find(sandbox_id)
-        if sandbox is None:
+        if (sandbox := await dependencies.repository.find(sandbox_id)) is None:
             return "it has no record"
         holds_nothing = sandbox.state in (State.FAILED, State.DESTROYED)
         return f"its record says it is {sandbox.state.value}" if holds_nothing else None

@@ -93,8 +93,7 @@ class AsyncLine:
                 content = await _content(response, MOST_PROBLEM)
                 pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
-                pause_s = tries.after_lost()
-                if pause_s is None:
+                if (pause_s := tries.after_lost()) is None:
                     raise _unreachable(self.socket or self.url, error) from error
             await pause(pause_s)
 
@@ -203,6 +202,5 @@ async def items(
         page = await line.send(call(cursor))
         for found in of(page):
             yield found
-        cursor = page.next_cursor
-        if cursor is None:
+        if (cursor := page.next_cursor) is None:
             return

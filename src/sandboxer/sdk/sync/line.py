@@ -92,8 +92,7 @@ class Line:
                 content = _content(response, MOST_PROBLEM)
                 pause_s = tries.after_answer(response.status_code, response.headers, content)
             except httpx.TransportError as error:
-                pause_s = tries.after_lost()
-                if pause_s is None:
+                if (pause_s := tries.after_lost()) is None:
                     raise _unreachable(self.socket or self.url, error) from error
             pause(pause_s)
 
@@ -195,6 +194,5 @@ def items(line: Line, call: Callable[[str | None], Call[P]], of: Callable[[P], S
     while True:
         page = line.send(call(cursor))
         yield from of(page)
-        cursor = page.next_cursor
-        if cursor is None:
+        if (cursor := page.next_cursor) is None:
             return

@@ -93,8 +93,7 @@ async def happen(line: Line, attempt: Attempt) -> AsyncGenerator[Event, None]:
     """
     until = time.monotonic() + attempt.seconds
     plan, wanted = attempt.plan, attempt.plan.submission.artifacts
-    known = await _known(line.guest, attempt)
-    if not known:
+    if not (known := await _known(line.guest, attempt)):
         await _write(line.guest, plan)
     before: artifacts.Seen = {}
     if attempt.ids.run not in known:
@@ -302,8 +301,7 @@ class Recorder:
         )
 
     def _stage(self, stage: Stage) -> StageResult | None:
-        tapes = self._tapes.get(stage)
-        if tapes is None:
+        if (tapes := self._tapes.get(stage)) is None:
             return None
         out, err = tapes[Stream.STDOUT], tapes[Stream.STDERR]
         return StageResult(
@@ -362,8 +360,7 @@ def _stage_to_json(stage: StageResult | None) -> dict[str, Any] | None:
 def _stage_from_json(stage: Stage, kept: Mapping[str, Any] | None) -> StageResult | None:
     if kept is None:
         return None
-    end = kept["end"]
-    if end is not None:
+    if (end := kept["end"]) is not None:
         reason = None if end["reason"] is None else EndReason(end["reason"])
         end = Ended(stage=stage, **{**end, "reason": reason})
     return StageResult(

@@ -131,8 +131,7 @@ def shebang_language(code: str) -> str | None:
     """
     if not code.startswith("#!"):
         return None
-    words = code[2:].split("\n", 1)[0].split()
-    if words and words[0].rsplit("/", 1)[-1] == "env":
+    if (words := code[2:].split("\n", 1)[0].split()) and words[0].rsplit("/", 1)[-1] == "env":
         words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     return words[0].rsplit("/", 1)[-1] if words else None
 
@@ -141,8 +140,7 @@ def language_of(code: str, given: str | None) -> Language:
     """Returns the language that was named, or else the one that the first line of the code names."""
     if given is not None:
         return find_language(given)
-    named = shebang_language(code)
-    if named is None:
+    if (named := shebang_language(code)) is None:
         raise InvalidRequest(
             field="language", why="name one, or begin the code with a line like `#!/usr/bin/env python3`"
         )
@@ -150,8 +148,7 @@ def language_of(code: str, given: str | None) -> Language:
         return find_language(named)
     except InvalidRequest:
         # For python3.11 or lua5.4: the name without its version.
-        plain = _VERSION.sub("", named)
-        if plain and plain != named:
+        if (plain := _VERSION.sub("", named)) and plain != named:
             return find_language(plain)
         raise
 

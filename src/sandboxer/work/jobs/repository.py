@@ -85,8 +85,7 @@ class JobRepository(Repository[Job, Step]):
         """Deletes old results. This happens not after every job, but never later than a quarter past the
         limit.
         """
-        fresh = self._fresh.get(account, self._kept_bytes) + size
-        if fresh >= self._kept_bytes // 4:
+        if (fresh := self._fresh.get(account, self._kept_bytes) + size) >= self._kept_bytes // 4:
             records.drop_old_results(conn, account, keep_bytes=self._kept_bytes)
             fresh = 0
         self._fresh[account] = fresh

@@ -94,8 +94,7 @@ class Runner:
         """Returns when the job has ended or went back to the queue. If cancelled, it leaves the program
         running.
         """
-        job = await self.repository.find(job_id)
-        if job is None or job.state in FINAL:
+        if (job := await self.repository.find(job_id)) is None or job.state in FINAL:
             return
         try:
             if job.state is State.QUEUED:
@@ -135,8 +134,7 @@ class Runner:
         """Continues a job that a previous server had begun."""
         if job.sandbox_id is None or job.compile_process is None or job.run_process is None:
             raise Broken(why=f"job {job.id} runs nowhere")
-        sandbox = await creation.recall(self.sandboxes, job.sandbox_id, CLEANER)
-        if sandbox is None:
+        if (sandbox := await creation.recall(self.sandboxes, job.sandbox_id, CLEANER)) is None:
             # It was never ready, so nothing of the job has run.
             await self.repository.take(job, Step(signal=Signal.PUT_BACK, reason="never_started"))
             self.endings.soon(job.sandbox_id)
@@ -224,8 +222,7 @@ class Runner:
         return f"sandbox_{sandbox.state.value}"
 
     async def _reload(self, job_id: str) -> Job:
-        job = await self.repository.find(job_id)
-        if job is None:
+        if (job := await self.repository.find(job_id)) is None:
             raise Broken(why=f"job {job_id} has no record")
         return job
 

@@ -113,8 +113,7 @@ class Jobs:
     async def cancel(self, job_id: str, caller: Caller) -> Seen:
         """Ends the job and returns what it had printed. A job that has ended already is returned as it is."""
         job = await self._visible(job_id, caller)
-        live = self._live.get(job_id)
-        if live is not None:
+        if (live := self._live.get(job_id)) is not None:
             await live.cancel(caller.public_key)
             await self._ended(job_id, CANCEL_WAIT_S)
         elif job.state is State.QUEUED:

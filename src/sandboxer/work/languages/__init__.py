@@ -124,8 +124,7 @@ def find_language(word: str) -> Language:
     known one.
     """
     wanted = word.strip().lower()
-    name = _by_word().get(wanted)
-    if name is None:
+    if (name := _by_word().get(wanted)) is None:
         close = difflib.get_close_matches(wanted, _by_word(), n=1, cutoff=0.5)
         hint = f"the nearest is {_by_word()[close[0]]}" if close else "GET /v1/languages lists all"
         raise InvalidRequest(field="language", why=f"no language is called {word[:60]!r}; {hint}")

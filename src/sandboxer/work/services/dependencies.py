@@ -70,8 +70,7 @@ class ServiceDependencies:
     _logs: dict[str, ServiceLog] = field(default_factory=dict)
 
     def log(self, service_id: str) -> ServiceLog:
-        known = self._logs.get(service_id)
-        if known is None:
+        if (known := self._logs.get(service_id)) is None:
             known = self._logs[service_id] = ServiceLog(self.folder / service_id)
         return known
 
@@ -90,8 +89,7 @@ class ServiceDependencies:
         return max(service.run, self.log(service.id).last_run) + 1
 
     def sandbox_status(self, service: Service) -> SandboxStatus:
-        sandbox = self.sandboxes.repository.peek(service.sandbox_id)
-        if sandbox is None:
+        if (sandbox := self.sandboxes.repository.peek(service.sandbox_id)) is None:
             return SandboxStatus.GONE
         return sandbox_status(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
 

@@ -196,8 +196,7 @@ class Redeployment:
         )
         guest = await reconciler.start(new)
         pump = reconciler.pump(process_id, new.run, guest)
-        why = await _until_well(guest, new, pump)
-        if why is not None:
+        if (why := await _until_well(guest, new, pump)) is not None:
             await processes.end(guest, process_id, patience_s=self.spec.stop_timeout_s)
             raise self._stays(new, why, "the old process goes on")
         taken = await self._took_over(**started)

@@ -70,8 +70,7 @@ def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callab
     async def ask(domain: str, owner: str) -> bytes:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                address = await _address(domain, owner, judge, resolve)
-                if address is not None:
+                if (address := await _address(domain, owner, judge, resolve)) is not None:
                     return await _get(address, domain, port)
                 return _own_answer(domain, served_here(domain))
         except TimeoutError:
@@ -121,8 +120,7 @@ async def _get(address: str, domain: str, port: int) -> bytes:
     finally:
         writer.close()
     head, _, body = raw.partition(b"\r\n\r\n")
-    status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)
-    if status is None or status[1] != b"200":
+    if (status := re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)) is None or status[1] != b"200":
         # A TLS edge in front of us answers with a redirect; only a 4xx says that somebody else answers for
         # the name.
         is_news = status is not None and status[1][:1] == b"4"
@@ -271,8 +269,7 @@ class Rechecking:
                 group.create_task(one(claim))
 
     async def _look_at(self, claim: Domain) -> None:
-        is_served = await self._is_served(claim)
-        if is_served is None:
+        if (is_served := await self._is_served(claim)) is None:
             return
         after, kind = looked_at(claim, is_served, now=self._clock.now(), policy=self._policy)
         # A change that its owner made meanwhile takes precedence.
@@ -330,8 +327,7 @@ class ServiceTargets(Generic[T]):
         """Returns the target of a service's proven domain, or of `{slug}.{domain}`."""
         name = host.lower().rstrip(".")
         repository = self._dependencies.repository
-        service = repository.by_domain(name)
-        if service is None and name.endswith(self._suffix):
+        if (service := repository.by_domain(name)) is None and name.endswith(self._suffix):
             service = repository.by_slug(name.removesuffix(self._suffix))
         return None if service is None else self._target(service)
 
@@ -352,8 +348,7 @@ class ServiceTargets(Generic[T]):
         """Starts the process again after its sandbox was woken. The reconciler handles and
         reports failures.
         """
-        service = self._dependencies.repository.by_sandbox(target.sandbox_id)
-        if service is None:
+        if (service := self._dependencies.repository.by_sandbox(target.sandbox_id)) is None:
             return
         self._supervisor.reconciler(service.id).stir()
         # It may be removed meanwhile; the next request is answered accordingly.

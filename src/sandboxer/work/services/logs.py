@@ -205,8 +205,7 @@ class LineCutter:
         # The text is scanned by position instead of being cut line by line: one piece of output may hold
         # sixty thousand empty lines.
         while at < len(held):
-            cut = held.find(b"\n", at) + 1
-            if not cut and len(held) - at < MAX_LINE_BYTES:
+            if not (cut := held.find(b"\n", at) + 1) and len(held) - at < MAX_LINE_BYTES:
                 break
             after = min(cut or len(held), at + MAX_LINE_BYTES)
             yield stream, _text(held[at:after]), end + after
@@ -241,8 +240,7 @@ def _stands(lines: Iterable[bytes]) -> Iterator[tuple[re.Match[bytes], re.Match[
     when it starts.
     """
     for raw in lines:
-        head = _HEAD.match(raw)
-        if head is not None and raw.endswith(b"}"):
+        if (head := _HEAD.match(raw)) is not None and raw.endswith(b"}"):
             yield head, _STAND.search(raw)
 
 
@@ -268,8 +266,7 @@ def _few(raw: bytes, at: int) -> list[Line]:
     end = at + _BATCH_BYTES
     while at < len(raw) and len(lines) < _BATCH and (at < end or not lines):
         cut = (raw.find(b"\n", at) + 1) or len(raw)
-        line = _parsed(raw[at:cut])
-        if line is not None:
+        if (line := _parsed(raw[at:cut])) is not None:
             lines.append(line)
         at = cut
     return lines

@@ -89,8 +89,7 @@ async def end(guest: Guest, process_id: str, *, patience_s: float) -> None:
     """Asks the process to end, waits, then kills everything it started. A process that ended already, or is
     unknown, counts as success.
     """
-    info = (await ours(guest)).get(process_id)
-    if info is not None and info.exit is None:
+    if (info := (await ours(guest)).get(process_id)) is not None and info.exit is None:
         await _ask_to_end(guest, process_id)
     deadline = asyncio.get_running_loop().time() + patience_s
     while (info := (await ours(guest)).get(process_id)) is not None:
@@ -211,13 +210,11 @@ async def _ask(connection: Connection, path: str) -> Verdict:
     await connection.write(ask.encode("ascii", "replace"))
     head = b""
     while b"\n" not in head and len(head) < _MAX_HEAD:
-        chunk = await connection.read(_MAX_HEAD)
-        if not chunk:
+        if not (chunk := await connection.read(_MAX_HEAD)):
             break
         head += chunk
     line = head.split(b"\n", 1)[0]
-    status = _STATUS.match(line)
-    if status is None:
+    if (status := _STATUS.match(line)) is None:
         shown = "nothing" if not line else repr(line[:60].decode("latin-1"))
         return Verdict(False, f"it answered GET {path} with {shown}, which is not HTTP")
     code = int(status[1])

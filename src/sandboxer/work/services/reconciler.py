@@ -177,8 +177,7 @@ class ServiceReconciler:
 
     async def _attend(self, service: Service) -> datetime:
         """Handles a service that should run: whether its process exists, is healthy and is still needed."""
-        pump = self._pump
-        if pump is not None and pump.is_over and pump.exit is None:
+        if (pump := self._pump) is not None and pump.is_over and pump.exit is None:
             # The connection broke. It is not reopened at once, since it may break again for the same reason.
             self._pump = None
             return self._now() + RETRY
@@ -422,8 +421,7 @@ class Supervisor:
 
     def let_go(self, service_id: str) -> None:
         self._reconcilers.pop(service_id, None)
-        task = self._running.pop(service_id, None)
-        if task is not None:
+        if (task := self._running.pop(service_id, None)) is not None:
             task.cancel()
 
     def _hear(self, sandbox: Sandbox, steps: Sequence[SandboxStep]) -> None:

@@ -130,8 +130,7 @@ INTERPRETERS: Mapping[str, Interpreter] = MappingProxyType({one.name: one for on
 
 def find_interpreter(word: str) -> Interpreter:
     """Returns an interpreter by any name of its language. Raises InvalidRequest that lists the known ones."""
-    found = INTERPRETERS.get(find_language(word).name)
-    if found is None:
+    if (found := INTERPRETERS.get(find_language(word).name)) is None:
         names = ", ".join(sorted(INTERPRETERS))
         raise InvalidRequest(
             field="language", why=f"{word[:60]} runs whole programs only; sessions exist for {names}"

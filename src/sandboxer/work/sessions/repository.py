@@ -100,8 +100,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
     @asynccontextmanager
     async def one_at_a_time(self, name: str) -> AsyncIterator[None]:
         """Serialises starts and ends of one session, and those who count a sandbox's sessions."""
-        lock = self._locks.get(name)
-        if lock is None:
+        if (lock := self._locks.get(name)) is None:
             lock = self._locks[name] = asyncio.Lock()
         async with lock:
             yield
@@ -126,8 +125,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     def touch(self, session_id: str) -> None:
         """Extends the session after an activity."""
-        session = self._memory.get(session_id)
-        if session is None:
+        if (session := self._memory.get(session_id)) is None:
             return
         self._memory[session_id] = bumped(session, now=self.clock.now())
         self.unwritten.add(session_id)
@@ -163,8 +161,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         return self.known(id)
 
     def _remember(self, record: Session) -> None:
-        known = self._memory.get(record.id)
-        if known is not None:
+        if (known := self._memory.get(record.id)) is not None:
             # Only activities move its end, and one may have done so while the step was being written.
             record = replace(record, expires_at=known.expires_at, last_active_at=known.last_active_at)
         super()._remember(record)
@@ -235,8 +232,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
     def _fate(self, sandbox_id: str) -> str | None:
         """Returns what is happening to a sandbox whose processes have ended."""
         dependencies = self.sandboxes
-        sandbox = dependencies.repository.peek(sandbox_id)
-        if sandbox is None:
+        if (sandbox := dependencies.repository.peek(sandbox_id)) is None:
             return "sandbox_destroyed"
         if sandbox.state not in LIVE:
             return f"sandbox_{sandbox.state.value}"
@@ -263,8 +259,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
                 self.ending.discard(session_id)
 
     async def _end_sandbox(self, session: Session, *, despite_lock: bool) -> None:
-        sandbox = self.sandboxes.repository.peek(session.sandbox_id)
-        if sandbox is None:
+        if (sandbox := self.sandboxes.repository.peek(session.sandbox_id)) is None:
             return
         if is_guarded(sandbox) and not despite_lock:
             # As whenever the time of a locked sandbox is over: its processes end and its disk is kept.

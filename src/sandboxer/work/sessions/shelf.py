@@ -55,16 +55,14 @@ class Shelf:
 
     def open(self, session_id: str, account: str) -> KeptCells:
         """Returns the cells of a session: those it has already, or a place for its first."""
-        kept = self._open.get(session_id)
-        if kept is None:
+        if (kept := self._open.get(session_id)) is None:
             kept = self._open[session_id] = KeptCells(self, session_id, account)
             self._holders.setdefault(account, _Holder()).sessions += 1
         return kept
 
     def close(self, session_id: str) -> None:
         """Drops all cells of a session that is over. Nothing more is kept for it."""
-        kept = self._open.pop(session_id, None)
-        if kept is None:
+        if (kept := self._open.pop(session_id, None)) is None:
             return
         for n in list(kept.cells):
             kept.drop(n)

@@ -79,8 +79,7 @@ class Sessions:
         if wanted.vcpus is not None:
             memory = resources.memory_mb or wanted.vcpus * MEMORY_MB_PER_VCPU
             resources = replace(resources, vcpus=float(wanted.vcpus), memory_mb=memory)
-        image = wanted.image
-        if image is None and not interpreter.language.in_base:
+        if (image := wanted.image) is None and not interpreter.language.in_base:
             image = (await self._images.image_of())(interpreter.language)
         idle = _duration(wanted.idle, "idle", IDLE_DEFAULT)
         dependencies = self._sandboxes
@@ -347,8 +346,7 @@ class _Unknown:
 def _duration(text: str | None, field: str, default: timedelta) -> timedelta:
     if text is None:
         return default
-    duration = parse_duration(text, field=field)
-    if duration > TTL_MAX:
+    if (duration := parse_duration(text, field=field)) > TTL_MAX:
         longest = format_duration(TTL_MAX)
         raise InvalidRequest(field=field, why=f"{text} is more than a session may have ({longest})")
     return duration

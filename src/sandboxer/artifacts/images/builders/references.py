@@ -71,8 +71,7 @@ def parse_reference(text: str, default_registry: str) -> Reference:
     first, _, rest = short.partition("/")
     is_host = bool(rest) and ("." in first or ":" in first or first == "localhost")
     registry, path = (first, rest) if is_host else (default_registry, short)
-    found = _REFERENCE.fullmatch(path)
-    if found is None or not _REGISTRY.fullmatch(registry):
+    if (found := _REFERENCE.fullmatch(path)) is None or not _REGISTRY.fullmatch(registry):
         why = f"{text!r} names no image; one is as python:3.12, or registry.example.com/who/what:1@sha256:…"
         if not is_host and not default_registry:
             why = f"{text!r} names no registry, and the operator set no default one (default_registry)"

@@ -165,8 +165,7 @@ class ImageBuilders:
             inspect = [*_SKOPEO, "inspect", *options, f"--tls-verify={verify}", "--format", "{{.Digest}}"]
             digest = (await bench.run([*inspect, reference.exact], explain)).strip().rpartition("\n")[2]
             pinned = replace(reference, digest=digest)
-            known = await self._find(str(pinned), caller, only_own=True)
-            if known is not None:
+            if (known := await self._find(str(pinned), caller, only_own=True)) is not None:
                 yield Said(f"{known.id} is {pinned}")
                 yield known
                 return
@@ -184,8 +183,7 @@ class ImageBuilders:
         """See `sandboxes.admission.Source`. An image by its name in a registry is fetched once, and used
         again from then on; one by its id is for `Spawning`.
         """
-        image = request.image
-        if image is None and request.origin is None and request.snapshot is None:
+        if (image := request.image) is None and request.origin is None and request.snapshot is None:
             profiles = self.workshop.sandboxes
             image = profiles.profiles.get(request.profile or profiles.default_profile).image
         if image is None or request.origin is not None or not is_reference(image):

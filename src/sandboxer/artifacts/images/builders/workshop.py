@@ -252,16 +252,14 @@ class Workshop:
         return made.id
 
     async def _with_layers(self, wanted: CreateRequest, caller: Caller) -> CreateRequest:
-        volume = await self._layers_of(caller)
-        if volume is None:
+        if (volume := await self._layers_of(caller)) is None:
             made = volumes.Wanted(name=CACHE, size_mb=self.policy.cache_mb)
             volume = await self.volumes.create(made, caller)
         mount = WantedVolume(volume=volume.id, path=_STORE)
         return await self.volumes.complete(replace(wanted, wanted_volumes=(mount,)), caller)
 
     async def _end(self, claim: Claim) -> None:
-        made = claim.give_up()
-        if made is not None:
+        if (made := claim.give_up()) is not None:
             self.endings.soon(made)
             await self.endings.gone(made)
 

@@ -162,10 +162,8 @@ def unpack_whole(packed: IO[bytes], plain: IO[bytes], *, room: Path, most_bytes:
     packing, fed, size = packing_of(packed.read(_START)), b"", 0
     packed.seek(0)
     while True:
-        if packing.is_hungry:
-            fed = packed.read(FEED)
-            if not fed:
-                break
+        if packing.is_hungry and not (fed := packed.read(FEED)):
+            break
         # Empty pieces take as long as full ones, and the archive may consist of nothing else.
         if time.monotonic() > ends:
             raise TooLarge(what="archive", limit="the time there is to read it")
@@ -284,8 +282,7 @@ class Applying:
                 # Metadata of an older format of layers.
                 return
             elif name.startswith(WHITEOUT):
-                hidden = name[len(WHITEOUT) :]
-                if hidden in (b"", b".", b".."):
+                if (hidden := name[len(WHITEOUT) :]) in (b"", b".", b".."):
                     raise odd("it hides what has no name")
                 if b"/".join([*above, hidden]) not in self.fresh:
                     _remove(folder, hidden)

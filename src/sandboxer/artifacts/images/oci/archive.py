@@ -185,8 +185,7 @@ def _blob(parts: Mapping[bytes, Part], digest: str) -> Part:
 
 
 def _part(parts: Mapping[bytes, Part], name: bytes) -> Part:
-    part = parts.get(name)
-    if part is None:
+    if (part := parts.get(name)) is None:
         raise odd(f"{name.decode(errors='replace')[:200]} is missing in it")
     return part
 
@@ -264,8 +263,7 @@ class _Checked:
 
     def read(self, count: int, /) -> bytes:
         while self._taken == len(self._held):
-            more = self._more()
-            if more is None:
+            if (more := self._more()) is None:
                 return b""
             self._held, self._taken = more, 0
         start, self._taken = self._taken, min(self._taken + count, len(self._held))
@@ -284,14 +282,11 @@ class _Checked:
 
     def _more(self) -> bytes | None:
         fed = b""
-        if self._packing is None or self._packing.is_hungry:
-            fed = self._packed()
-            if not fed:
-                return None
+        if (self._packing is None or self._packing.is_hungry) and not (fed := self._packed()):
+            return None
         if self._packing is None:
             self._packing = packing_of(fed)
-        content = self._packing.unpack(fed)
-        if not content:
+        if not (content := self._packing.unpack(fed)):
             # A packed file may consist of empty pieces only.
             self.work.step()
         self._total += len(content)

@@ -226,8 +226,7 @@ class Exporting:
         )
 
     def _layer(self, name: str, content: Callable[[], Iterator[bytes]]) -> Layer:
-        known = self.measured.get(name)
-        if known is None:
+        if (known := self.measured.get(name)) is None:
             known = self.measured[name] = measure(content())
         return Layer(measured=known, content=content)
 

@@ -74,8 +74,7 @@ class _Moved:
         return path.rpartition(b"/")[0] in self.places
 
     def under(self, entry: Entry) -> Iterator[bytes]:
-        place = self._place(entry)
-        if place is None:
+        if (place := self._place(entry)) is None:
             return
         self.places[entry.path] = place
         with opened_beneath(self.base, place) as below:
@@ -109,11 +108,9 @@ def _written(entry: Entry, links: dict[int, bytes]) -> Iterator[bytes]:
     elif entry.kind is Kind.LINK:
         yield header(entry.path, kind=tarfile.SYMTYPE, target=entry.target, **facts)
     elif entry.kind is Kind.FILE:
-        if info.st_nlink > 1:
-            first = links.setdefault(info.st_ino, entry.path)
-            if first != entry.path:
-                yield header(entry.path, kind=tarfile.LNKTYPE, target=first, **facts)
-                return
+        if info.st_nlink > 1 and (first := links.setdefault(info.st_ino, entry.path)) != entry.path:
+            yield header(entry.path, kind=tarfile.LNKTYPE, target=first, **facts)
+            return
         yield header(entry.path, kind=tarfile.REGTYPE, size=info.st_size, **facts)
         yield from tree.read(entry)
         yield padding(info.st_size)
@@ -173,8 +170,7 @@ class Member:
 
     def chunks(self) -> Iterator[bytes]:
         while self._left:
-            chunk = self._source.read(min(_CHUNK, self._left))
-            if not chunk:
+            if not (chunk := self._source.read(min(_CHUNK, self._left))):
                 raise odd("it ends in the middle of a file")
             self._left -= len(chunk)
             yield chunk
@@ -182,8 +178,7 @@ class Member:
     def skip(self) -> None:
         for _ in self.chunks():
             pass
-        pad = -self.size % _BLOCK
-        if pad and len(_exactly(self._source, pad)) != pad:
+        if (pad := -self.size % _BLOCK) and len(_exactly(self._source, pad)) != pad:
             raise odd("it ends in the middle of a file")
 
 
@@ -194,13 +189,11 @@ def members(source: Source) -> Iterator[Member]:
     extended: dict[bytes, bytes] = {}
     everywhere: dict[bytes, bytes] = {}
     while True:
-        head = _exactly(source, _BLOCK)
-        if not head or not head.strip(b"\0"):
+        if not (head := _exactly(source, _BLOCK)) or not head.strip(b"\0"):
             return
         if len(head) < _BLOCK:
             raise odd("it is cut short")
-        kind = _checked(head)
-        if kind in (b"x", b"g", b"L", b"K"):
+        if (kind := _checked(head)) in (b"x", b"g", b"L", b"K"):
             content = _extended(source, head)
             if kind == b"g":
                 everywhere |= _records(content)
@@ -243,15 +236,13 @@ def _member(source: Source, head: bytes, kind: bytes, extended: dict[bytes, byte
 
 def _checked(head: bytes) -> bytes:
     wanted = _number(head[148:156])
-    seen = sum(head) - sum(head[148:156]) + 8 * 32
-    if seen != wanted:
+    if sum(head) - sum(head[148:156]) + 8 * 32 != wanted:
         raise odd("it is no tar, or it is damaged")
     return head[156:157]
 
 
 def _extended(source: Source, head: bytes) -> bytes:
-    size = _number(head[124:136])
-    if size > _MOST_EXTENDED:
+    if (size := _number(head[124:136])) > _MOST_EXTENDED:
         raise odd("a header in it is too large")
     content = _exactly(source, size + -size % _BLOCK)
     if len(content) < size:
@@ -282,8 +273,7 @@ def _number(cell: bytes) -> int:
     if cell[:1] in (b"\x80", b"\xff"):
         value = int.from_bytes(cell[1:], "big") if cell[:1] == b"\x80" else -1
     else:
-        text = cell.strip(b" \0")
-        if text and not text.isdigit():
+        if (text := cell.strip(b" \0")) and not text.isdigit():
             raise odd("a number in it is damaged")
         try:
             value = int(text or b"0", 8)
@@ -308,8 +298,7 @@ def _seconds(text: bytes) -> int:
 def _exactly(source: Source, count: int) -> bytes:
     held = b""
     while len(held) < count:
-        chunk = source.read(count - len(held))
-        if not chunk:
+        if not (chunk := source.read(count - len(held))):
             break
         held += chunk
     return held

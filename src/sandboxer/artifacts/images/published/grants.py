@@ -60,8 +60,7 @@ class ImageSharing:
         image = await self.use_cases.own(image_id, caller)
         self.use_cases.refuse_over(image)
         rules.refuse_findings(image)
-        account = await self._account(name)
-        if account == image.account:
+        if (account := await self._account(name)) == image.account:
             raise InvalidRequest(field="account", why="the image belongs to this account already")
         granted = await self.use_cases.grantees(image_id)
         if account not in granted and len(granted) >= MOST_GRANTS:

@@ -347,8 +347,7 @@ class Walks:
         """Waits for a turn, first within the account's own queue, so that its queue takes nobody else's
         place.
         """
-        mine = self._of_one.get(account)
-        if mine is None:
+        if (mine := self._of_one.get(account)) is None:
             mine = self._of_one[account] = asyncio.Semaphore(OF_ONE)
         async with mine, self._all:
             yield

@@ -99,8 +99,7 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
         levels = [_Level(os.open(b".", _FOLDER, dir_fd=root), b"", closing)]
         while levels:
             level = levels[-1]
-            name = next(level.names, None)
-            if name is None:
+            if (name := next(level.names, None)) is None:
                 levels.pop().close()
                 continue
             entry = _look(level, name)
@@ -129,8 +128,7 @@ def read(entry: Entry) -> Iterator[bytes]:
             raise Conflict(why="the layer changed while it was read", reason="altered")
         left = seen.st_size
         while left:
-            chunk = os.read(fd, min(_CHUNK, left))
-            if not chunk:
+            if not (chunk := os.read(fd, min(_CHUNK, left))):
                 raise Conflict(why="the layer changed while it was read", reason="altered")
             left -= len(chunk)
             yield chunk

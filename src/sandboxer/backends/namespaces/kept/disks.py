@@ -64,8 +64,7 @@ class Keeping:
         writes itself. By copies of copies a small disk would come to hold any amount, and over an imported
         image that is dropped afterwards it would keep all of it for the price of the small disk.
         """
-        held = self._dependencies.counting.at_most(heritage.owners)
-        if held > disk_mb * MB:
+        if (held := self._dependencies.counting.at_most(heritage.owners)) > disk_mb * MB:
             held = min(held, (await self.sizes(heritage.id)).referenced_bytes)
         if held > disk_mb * MB:
             raise InvalidRequest(
@@ -189,8 +188,7 @@ class Keeping:
         return heritage
 
     def _renewal_of(self, heritage: Heritage) -> Renewal:
-        found = self._renewals.get(heritage.id)
-        if found is None:
+        if (found := self._renewals.get(heritage.id)) is None:
             with _gone_is_not_found(heritage.id):
                 found = self._renewals[heritage.id] = renewal.look_for(
                     self._dependencies.copies.path(heritage.id)

@@ -65,8 +65,7 @@ class HeritageFolder:
         self._amending = threading.Lock()
         self._sweep()
         for id_ in self._ids():
-            found = self._read(id_)
-            if found is not None:
+            if (found := self._read(id_)) is not None:
                 self._know(found)
 
     def write(self, heritage: Heritage) -> None:
@@ -129,8 +128,7 @@ class HeritageFolder:
             self._drop(id_)
 
     def _drop(self, id_: str) -> None:
-        older = self.known.pop(id_, None)
-        if older is not None:
+        if (older := self.known.pop(id_, None)) is not None:
             for owner in older.owners:
                 self._count(owner, -1)
 

@@ -87,8 +87,7 @@ async def _wakes(request: Request, body: wire_previews.CreatePreview) -> bool:
 def _preview_ttl(body: wire_previews.CreatePreview) -> timedelta | None:
     if body.ttl is None:
         return None if body.public else PREVIEW_TTL
-    ttl = parse_duration(body.ttl, field="ttl")
-    if ttl > MAX_PREVIEW_TTL:
+    if (ttl := parse_duration(body.ttl, field="ttl")) > MAX_PREVIEW_TTL:
         raise InvalidRequest(field="ttl", why=f"a preview lasts at most {MAX_PREVIEW_TTL.days}d")
     return ttl
 
@@ -109,8 +108,7 @@ async def ask_for_name(
     name, settings = without_port(asked.query.domain), asked.platform.settings
     if name in (urlsplit(settings.url).hostname, f"{API_LABEL}.{settings.proxy_domain}"):
         return wire_previews.KnownName(domain=name)
-    address = read_host(name, settings.proxy_domain)
-    if address is None:
+    if (address := read_host(name, settings.proxy_domain)) is None:
         known: object = await asked.platform.access.ports.by_name(name, settings.proxy_domain)
     else:
         # Also of a sandbox that is gone: who asks whether it runs hears "no" by this name.
@@ -176,8 +174,7 @@ def _wiped(done: Wiped) -> Response:
 
 
 async def ssh_gateway(asked: Asked) -> SshGateway:
-    found = asked.platform.access.ssh.gateway
-    if found is None:
+    if (found := asked.platform.access.ssh.gateway) is None:
         raise NotAvailable(what="ssh", why="this platform has no SSH gateway (ssh_listen)")
     return from_record(SshGateway, found)
 

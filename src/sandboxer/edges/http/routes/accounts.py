@@ -172,8 +172,7 @@ async def open_session(asked: AskedBody[auth.OpenSession]) -> auth.Session:
 
 
 async def close_session(asked: Asked) -> None:
-    token = session_token(asked.request.scope["headers"])
-    if token is None:
+    if (token := session_token(asked.request.scope["headers"])) is None:
         raise InvalidRequest(field="Authorization", why="this request came without a session's token")
     await asked.platform.wallets.sessions.revoke(token)
 
@@ -200,8 +199,7 @@ def _network(request: Request) -> str:
 
 
 async def challenge_genesis(asked: Asked) -> auth.GenesisChallenge:
-    gate = asked.platform.wallets.gate
-    if gate is None:
+    if (gate := asked.platform.wallets.gate) is None:
         raise NotAvailable(what="The genesis gate", why="the operator named no registry")
     return from_record(auth.GenesisChallenge, await gate.challenge(asked.caller.account))
 

@@ -242,8 +242,7 @@ async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[Server
     yield ServerEvent("invoice", invoice(view))
     async with aclosing(platform.events.follow(invoice_id, after)) as happening:  # type: ignore[type-var]
         while not view.invoice.is_settled:
-            event = await anext(happening, None)
-            if event is None:
+            if (event := await anext(happening, None)) is None:
                 return
             view = await use_cases.view(invoice_id)
             yield ServerEvent("invoice", invoice(view), str(event.id))

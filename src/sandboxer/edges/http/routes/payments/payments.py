@@ -73,8 +73,7 @@ async def top_up(asked: AskedBody[TopUp]) -> Response:
         least_sats=asked.body.sats,
         description=f"{asked.body.sats} sats of credit",
     )
-    presented = presented_in(asked.request)
-    if presented is None:
+    if (presented := presented_in(asked.request)) is None:
         async with asking(asked.request, payable, asked.body.sats):
             raise PaymentNeeded(
                 why=f"{asked.body.sats} sats of credit are paid for in advance", sats=asked.body.sats
@@ -129,8 +128,7 @@ async def buy(asked: AskedBody[BuyKey]) -> Response:
         least_sats=sats,
         description=f"Tier {asked.body.tier} for {asked.body.months} months",
     )
-    presented = presented_in(asked.request)
-    if presented is None:
+    if (presented := presented_in(asked.request)) is None:
         async with asking(asked.request, payable, sats, tag=tag):
             raise PaymentNeeded(
                 why=f"tier {asked.body.tier} is paid for in advance", sats=sats, cents=price.cents
@@ -274,8 +272,7 @@ def _rails(
 
 
 def _networks(platform: Platform) -> list[wire_pricing.PaymentNetwork]:
-    x402 = platform.payments.x402
-    if x402 is None:
+    if (x402 := platform.payments.x402) is None:
         return []
     found = {way.network: x402.ways.why_off(way.network) for way in x402.ways}
     return [

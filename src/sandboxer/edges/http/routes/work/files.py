@@ -157,8 +157,7 @@ async def _of_unknown_size(source: AsyncIterator[bytes], headers: dict[str, str]
     """Tells whether the size is unknown: an empty file, or one of `/proc`, whose content the kernel makes up
     while it says that it is empty.
     """
-    first = await anext(source, b"")
-    if not first:
+    if not (first := await anext(source, b"")):
         return Response(b"", headers=headers, media_type="application/octet-stream")
 
     async def whole() -> AsyncIterator[bytes]:

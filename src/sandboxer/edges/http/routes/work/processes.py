@@ -326,8 +326,7 @@ async def _pass_input(websocket: WebSocket, process: GuestProcess) -> None:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        data = message.get("bytes")
-        if data:
+        if data := message.get("bytes"):
             await process.write_stdin(data)
         elif message.get("text"):
             await _obey_message(message["text"], process)
