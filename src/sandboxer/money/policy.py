@@ -205,9 +205,7 @@ def _enter_grace(began: datetime, now: datetime, policy: GracePolicy) -> Verdict
 
 def _stay_or_reap(health: Health, now: datetime, policy: GracePolicy) -> Verdict:
     ends = reap_at(health.grace_began_at or now, health.last_receipt_at, policy)
-    if now < ends:
-        return Verdict(health=health, due_at=ends)
-    return _reap(ends)
+    return Verdict(health=health, due_at=ends) if now < ends else _reap(ends)
 
 
 def _reap(ended: datetime) -> Verdict:

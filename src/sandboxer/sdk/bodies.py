@@ -189,9 +189,7 @@ def labelled(labels: Mapping[str, str] | None) -> Sequence[str]:
 
 def files_in(files: FilesIn | None) -> Sequence[Mapping[str, object]] | None:
     """Small files that travel in a JSON body."""
-    if files is None:
-        return None
-    return [_file(path, content) for path, content in files.items()]
+    return None if files is None else [_file(path, content) for path, content in files.items()]
 
 
 def _file(path: str, content: bytes | str | Path) -> Mapping[str, object]:

@@ -170,9 +170,7 @@ class Shell:
                 return await inner._list(piece.body)
             except Leave as leave:
                 return leave.code
-        if isinstance(piece, Loop):
-            return await self._loop(piece)
-        return await self._simple(piece)
+        return await self._loop(piece) if isinstance(piece, Loop) else await self._simple(piece)
 
     async def _loop(self, loop: Loop) -> int:
         code = 0

@@ -184,9 +184,7 @@ async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> NewK
     platform, x402 = platform_of(request), x402_of(request)
     now = platform.clock.now()
     made = await platform.store.write(lambda conn: key_for_payer(conn, x402.keys, payment, now=now))
-    if made is None:
-        return None
-    return from_record(NewKey, made)
+    return None if made is None else from_record(NewKey, made)
 
 
 def shown(payment: Payment) -> wire.Payment:

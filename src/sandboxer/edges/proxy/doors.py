@@ -47,9 +47,7 @@ class Peer:
 
     def scheme(self, head: RequestHead) -> bytes:
         given = head.values(b"x-forwarded-proto")
-        if self.is_trusted and given and given[-1] in _SCHEMES:
-            return given[-1]
-        return b"http"
+        return given[-1] if self.is_trusted and given and given[-1] in _SCHEMES else b"http"
 
     def forwarded(self, head: RequestHead, prefix: bytes) -> bytes:
         """Returns X-Forwarded-* lines: what a stranger claims is replaced, what our own proxy

@@ -180,9 +180,7 @@ def bitcoin_address(text: str) -> BitcoinAddress:
     if len(text) > _LONGEST or not text.isascii():
         raise _bad("too long, or not ASCII")
     prefix, separator, _ = text.rpartition("1")
-    if separator and prefix.lower() in _PREFIXES:
-        return _segwit(text)
-    return _base58(text)
+    return _segwit(text) if separator and prefix.lower() in _PREFIXES else _base58(text)
 
 
 def _base58(text: str) -> BitcoinAddress:

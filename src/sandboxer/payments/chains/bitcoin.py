@@ -99,9 +99,7 @@ def output_script(public_key: bytes, kind: Script) -> bytes:
     if kind is Script.P2PKH:
         return b"\x76\xa9\x14" + hashed + b"\x88\xac"
     witness = b"\x00\x14" + hashed
-    if kind is Script.P2WPKH:
-        return witness
-    return b"\xa9\x14" + bytes(hash160(witness)) + b"\x87"
+    return witness if kind is Script.P2WPKH else b"\xa9\x14" + bytes(hash160(witness)) + b"\x87"
 
 
 _REPLACEABLE = 0xFFFFFFFD

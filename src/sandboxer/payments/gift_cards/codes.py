@@ -134,9 +134,7 @@ def read_challenge(key: bytes, text: str, *, now: int) -> Challenge | None:
     if not hmac.compare_digest(_mac(key, head), mac):
         return None
     _, bits, expires, _ = head.split(".")
-    if int(expires) <= now:
-        return None
-    return Challenge(text, int(bits), int(expires))
+    return None if int(expires) <= now else Challenge(text, int(bits), int(expires))
 
 
 def is_solved(challenge: str, solution: str, bits: int) -> bool:

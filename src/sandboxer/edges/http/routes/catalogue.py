@@ -140,9 +140,7 @@ async def version_in(request: Request, language: str, image: str | None) -> str 
     """Returns the version of a language in an image, from its package; None if it is not known."""
     offers = await offers_here(request, KEPT_LONGER_S)
     found = next((one for one in offers if one.language.name == language), None)
-    if found is None or image is None:
-        return None
-    return found.versions.get(image.partition("@")[0])
+    return None if found is None or image is None else found.versions.get(image.partition("@")[0])
 
 
 BINDINGS = (
