@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import InvalidRequest
 T = TypeVar("T")
 _NOTHING = "tag:yaml.org,2002:null"
 # The C loader, where it is installed, is ten times as fast.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"^[0-9]{1,12}$")
 _NUMBER = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,6})?$")
 
@@ -162,7 +162,7 @@ class Fields:
 def read_fields(file: Path) -> Fields:
     """Read the top mapping of a YAML file. Raises InvalidRequest naming the place where it is not YAML."""
     try:
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_LOADER)
+        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)

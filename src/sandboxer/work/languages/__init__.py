@@ -22,6 +22,7 @@ import yaml
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class, value_class
+from sandboxer.sandboxes.yaml_fields import LOADER
 
 BASE = "base"
 # Which image contains a language. Each builds in a minute or two; `languages` contains them all. Every name
@@ -112,7 +113,7 @@ def languages() -> Mapping[str, Language]:
     found: dict[str, Language] = {}
     for name in _FILES:
         text = files(__package__).joinpath(name).read_text(encoding="utf-8")
-        for key, entry in yaml.safe_load(text).items():
+        for key, entry in yaml.load(text, LOADER).items():
             if key in found:
                 raise ValueError(f"{name}: {key} is described twice")
             found[key] = _language(key, entry)
