@@ -110,7 +110,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _nothing_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test that ended badly leaves servers, sandboxes, mounts and loops: the run takes them with it."""
     leftovers.own(tmp_path_factory.getbasetemp())
-    yield
+    with leftovers.own_temporary_files():
+        yield
     if left := leftovers.clear():
         warnings.warn(f"tests left behind, and it was removed: {left}", stacklevel=1)
 

@@ -132,17 +132,22 @@ def test_who_measures_less_than_two_seconds_is_alone() -> None:
 def test_what_a_killed_run_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
+    root = tmp_path / "pytest-of-me"
     for name, lock in {"pytest-1": ended.pid, "pytest-2": os.getpid(), "pytest-3": None}.items():
-        (tmp_path / name / "state" / "pool").mkdir(parents=True)
+        (root / name / "state" / "pool").mkdir(parents=True)
         if lock is not None:
-            (tmp_path / name / ".lock").write_text(str(lock))
-    (tmp_path / "garbage-1").mkdir()
-    pool = tmp_path / "pytest-1" / "state" / "pool"
+            (root / name / ".lock").write_text(str(lock))
+    (root / "garbage-1").mkdir()
+    temporary = [tmp_path / f"sbx-tests-{pid}-abc" for pid in (ended.pid, os.getpid())]
+    for each in temporary:
+        each.mkdir()
+    pool = root / "pytest-1" / "state" / "pool"
     if os.geteuid() == 0:
-        in_use = own(tmp_path / "pytest-2") / "state" / "pool"
+        in_use = own(root / "pytest-2") / "state" / "pool"
         for each in (pool, in_use):
             subprocess.run(["mount", "-t", "tmpfs", "none", each], check=True)
-        assert clear_dead_runs(tmp_path) == [f"mount {pool}"]
+        assert clear_dead_runs(root) == [f"mount {pool}"]
         subprocess.run(["umount", in_use], check=True)
-    clear_dead_runs(tmp_path)
-    assert sorted(left.name for left in tmp_path.iterdir()) == ["pytest-2", "pytest-3"]
+    clear_dead_runs(root)
+    assert sorted(left.name for left in root.iterdir()) == ["pytest-2", "pytest-3"]
+    assert [each.exists() for each in temporary] == [False, True]

@@ -1,7 +1,8 @@
 """What this test run leaves on the host when a test ends badly: servers, sandboxes, mounted pools, loops.
 
 A folder is ours if the run made it (`own`); nothing else is ever looked at, since other runs and a real
-platform may be at work beside us.
+platform may be at work beside us. Temporary files of tests and of what they start lie in such a folder too:
+processes that are killed on purpose never remove theirs.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from bench.census import cgroup_roots
 
+_TEMPORARY = "sbx-tests-"  # short: sockets lie in it, and their paths hold 107 bytes
 _own: list[Path] = []
 
 
@@ -25,12 +32,27 @@ def own(folder: Path) -> Path:
     return folder
 
 
+@contextmanager
+def own_temporary_files() -> Iterator[None]:
+    """Whoever wants a temporary file meanwhile, here or in a process begun from here, gets it in a folder
+    that goes with the run. Servers of other users have theirs in it as well."""
+    folder = own(Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-")))
+    folder.chmod(0o1777)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    _clear([folder.resolve()])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def clear_dead_runs(root: Path) -> list[str]:
     """Of runs that were killed: a mounted pool keeps pytest from removing its folder, and its gigabytes stay.
 
-    `root`: where pytest has the folders of all runs.
+    `root`: where pytest has the folders of all runs; temporary files lie beside it.
     """
-    dead = [folder.resolve() for folder in root.iterdir() if _is_dead(folder)] if root.is_dir() else []
+    runs = [*(root.iterdir() if root.is_dir() else ()), *root.parent.glob(f"{_TEMPORARY}*")]
+    dead = [folder.resolve() for folder in runs if _is_dead(folder)]
     found = _clear(dead) if dead else []
     for folder in dead:
         shutil.rmtree(folder, ignore_errors=True)
@@ -38,11 +60,13 @@ def clear_dead_runs(root: Path) -> list[str]:
 
 
 def _is_dead(run: Path) -> bool:
-    """pytest calls a folder garbage when it begins to remove it; until then its lock names the process."""
+    """pytest calls a folder garbage when it begins to remove it; until then its lock names the process. That
+    of a folder with temporary files is part of its name."""
     if run.name.startswith("garbage-"):
         return True
+    named = run.name.removeprefix(_TEMPORARY).partition("-")[0]
     try:
-        pid = int((run / ".lock").read_text())
+        pid = int(named if run.name.startswith(_TEMPORARY) else (run / ".lock").read_text())
     except (OSError, ValueError):
         return False
     return not Path(f"/proc/{pid}").exists()
