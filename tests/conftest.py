@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # What fixtures and builders assert is told as fully as what tests do; before any of them is imported.
 pytest.register_assert_rewrite("tests.support")
@@ -29,6 +30,10 @@ from tests.support.schemas import PostgresDatabases, copied_schema
 from tests.support.side_by_side import ByRoom, in_order
 from tests.support.statements import shared_statements
 from tests.support.trust import shared_derivations, shared_trust
+
+# Beside other tests a process may get no turn for longer than an example may take by default.
+settings.register_profile("side by side", deadline=None)
+settings.load_profile("side by side")
 
 _skipped: list[tuple[str, str]] = []
 

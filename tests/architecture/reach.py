@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -107,3 +107,12 @@ def has_method(operation: AnyOperation) -> bool:
 
 def has_verb(operation: AnyOperation) -> bool:
     return builder_of(operation) in reached_by_the_command_line()
+
+
+def statements(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Every statement at any depth: none is within an expression, and most of a tree is expressions."""
+    for node in body:
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            within = getattr(node, part, ())
+            yield from statements(within if isinstance(within, list) else ())

@@ -7,7 +7,8 @@ is either in a function that lets a lease grow, or it is entered below with its 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/sandboxer"
@@ -145,13 +146,15 @@ def _grows(node: ast.AST) -> bool:
     )
 
 
-def _buffers() -> Iterator[tuple[str, str, bool]]:
+@cache
+def _buffers() -> Sequence[tuple[str, str, bool]]:
+    found = []
     for package in PACKAGES:
         for path in sorted((SOURCE / package).rglob("*.py")):
             seen = Buffers()
             seen.visit(ast.parse(path.read_text()))
-            for name, grows in seen.found:
-                yield str(path.relative_to(SOURCE)), name, grows
+            found += [(str(path.relative_to(SOURCE)), name, grows) for name, grows in seen.found]
+    return found
 
 
 def test_bytes_are_gathered_from_the_budget_or_within_a_bound_that_is_named() -> None:

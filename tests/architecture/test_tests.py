@@ -6,10 +6,11 @@ import ast
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from tests.architecture.reach import statements
 from tests.support.leftovers import clear_dead_runs, own
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,13 +26,16 @@ def sources() -> list[Path]:
     return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
-def imported(path: Path) -> Iterator[tuple[str, str]]:
+@cache
+def imported(path: Path) -> Sequence[tuple[str, str]]:
     """Modules of the tests that a file imports from, and the names it wants of them."""
-    for node in ast.walk(tree_of(path)):
+    found: list[tuple[str, str]] = []
+    for node in statements(tree_of(path).body):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tests":
-            yield from ((node.module, alias.name) for alias in node.names)
+            found += ((node.module, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if alias.name.startswith("tests."))
+            found += ((alias.name, "") for alias in node.names if alias.name.startswith("tests."))
+    return found
 
 
 @cache

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.architecture.reach import statements
+
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
@@ -50,7 +52,7 @@ class Facts:
 def facts_of(path: Path) -> Facts:
     module = ast.parse(text_of(path))
     classes, functions = [], []
-    for node in ast.walk(module):
+    for node in statements(module.body):
         if isinstance(node, ast.ClassDef):
             classes.append(node.name)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

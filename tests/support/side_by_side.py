@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("tests/walls/", "tests/cli/", "tests/payments/stacks/")
+TOGETHER = ("tests/walls/", "tests/cli/", "tests/e2b/", "tests/payments/stacks/")
 # Half a minute until its node is up, and a gigabyte: one process has it.
 MONERO = (
     "tests/payments/chains/test_checks.py",
@@ -28,6 +28,7 @@ LONG_FIRST = (
     "tests/sandboxes/test_charging_schedules.py",
     "tests/money/test_properties.py",
     "tests/walls/",
+    "tests/e2b/",
     "tests/http/test_webhooks_killed.py",
     "tests/faults/test_disks.py",
     "tests/crash/test_crashes.py",
