@@ -110,7 +110,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("fairness", lambda: fairness(running, rounds))
             with open_platform(folder, images_dir) as running:
-                measure("fairness", lambda: fairness_as_shipped(running))
+                measure("fairness", lambda: fairness_as_shipped(running, rounds))
         if "silence" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("silence", lambda: silence(running, 2 if words.quick else min(rounds, 12)))

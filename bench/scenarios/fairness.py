@@ -36,7 +36,7 @@ OVER_BUDGET = 1.1
 QUIET_S, LOUD_S, EACH_S = 6.0, 20.0, 8.0
 # Under the limits as shipped: the highest tier there is for both, 224 requests a minute, and a neighbour who
 # asks so seldom that it is never refused.
-HIGHEST_TIER, PAUSE_S, PACED_S = 32, 0.6, 75.0
+HIGHEST_TIER, PAUSE_S, PACED_S_A_ROUND = 32, 0.6, 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,17 @@ def fairness(running: Running, rounds: int) -> Iterator[Row | Samples]:
     yield Samples("exec, under abuse", "ms", tuple(loud.execs))
 
 
-def fairness_as_shipped(running: Running) -> Iterator[Row | Samples]:
-    """The same abuse against a platform with the limits that it is shipped with."""
+def fairness_as_shipped(running: Running, rounds: int) -> Iterator[Row | Samples]:
+    """The same abuse against a platform with the limits that it is shipped with.
+
+    Of 50 rounds' commands the 99th of a hundred is one of the two slowest: 400 rounds say more.
+    """
+    paced_s = rounds * PACED_S_A_ROUND
     abuser = _account(running, "abuser")
     with _neighbour(running, warm_up=5) as neighbour:
-        quiet = _stretch(neighbour, PACED_S, pause_s=PAUSE_S)
+        quiet = _stretch(neighbour, paced_s, pause_s=PAUSE_S)
         with _abused(running, abuser, ACTS) as done:
-            loud = _stretch(neighbour, PACED_S, pause_s=PAUSE_S)
+            loud = _stretch(neighbour, paced_s, pause_s=PAUSE_S)
     yield _slowdown("a neighbour's exec, p99, under abuse, limits as shipped", quiet, loud, done)
 
 
