@@ -73,6 +73,11 @@ def test_what_builds_the_project_is_pinned_and_locked(locked: dict[str, str]) ->
     assert build[0].split("==")[1] == locked["setuptools"]
 
 
+def test_what_installs_the_rest_is_locked_as_the_pasted_line_has_it() -> None:
+    installing = read_lock("requirements-install.lock")
+    assert re.findall(r"\buv==([0-9.]+)", (ROOT / "deploy/install.sh").read_text()) == [installing["uv"]]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_without_root_the_setup_says_what_to_install_and_goes_on() -> None:
     """On a host that lacks a package: here one that no host has."""
