@@ -20,6 +20,7 @@ struct page {
     size_t count, limit, bytes;
     char *bound;
     const char *after;
+    struct text attributes;
     uint32_t seen;
     char path[LONGEST_PATH];
 };
@@ -152,7 +153,7 @@ static int folder_of(const char *path, const char **rest)
     return dir;
 }
 
-static void put_kept(struct buf *b, const char *path)
+static void put_kept(struct buf *b, const char *path, struct text attributes)
 {
     struct stat st;
     const char *rest;
@@ -160,7 +161,7 @@ static void put_kept(struct buf *b, const char *path)
     if (dir == -1)
         return;
     if (!fstatat(dir, rest, &st, AT_SYMLINK_NOFOLLOW))      /* else it is gone since */
-        put_entry(b, dir, rest, path, &st);
+        put_entry(b, dir, rest, path, &st, attributes);
     if (dir != AT_FDCWD)
         close(dir);
 }
@@ -171,7 +172,7 @@ static _Noreturn void send_page(struct page *g)
     qsort(g->kept, g->count, sizeof *g->kept, by_path);
     size_t mark = frame_begin(&b, F_ENTRIES);
     for (size_t i = 0; i < g->count; i++) {
-        put_kept(&b, g->kept[i]);
+        put_kept(&b, g->kept[i], g->attributes);
         if (buf_left(&b) >= ENTRIES_BATCH) {
             frame_end(&b, mark);
             work_send(g->line, &b);
@@ -193,6 +194,7 @@ void file_page(struct line *l, const char *path, int fd, const struct request *r
 {
     static struct page g;
     g.line = l;
+    g.attributes = r->attributes;
     g.limit = r->limit < MAX_PAGE ? r->limit : MAX_PAGE;
     g.kept = calloc(g.limit + 1, sizeof *g.kept);
     g.after = r->after.len ? text_dup(r->after) : NULL;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -37,6 +38,27 @@ static const char *link_at(int dir, const char *name, const struct stat *st)
     return target;
 }
 
+/* Extended attributes whose names begin as was asked, as long as there is room; what cannot be read has none. */
+static void put_attributes(struct buf *b, const char *path, struct text wanted, bool follow)
+{
+    static char names[64 * 1024], told[MAX_ATTRIBUTES];
+    ssize_t all = !wanted.len ? 0 : follow ? listxattr(path, names, sizeof names) : llistxattr(path, names, sizeof names);
+    size_t used = 0;
+    for (char *name = names; all > 0 && name < names + all; name += strlen(name) + 1) {
+        size_t len = strlen(name) + 1;
+        if (strncmp(name, wanted.at, wanted.len) || strchr(name, '=') || used + len >= sizeof told)
+            continue;
+        size_t room = sizeof told - used - len;
+        ssize_t n = follow ? getxattr(path, name, told + len, room) : lgetxattr(path, name, told + len, room);
+        if (n < 0)
+            continue;                   /* gone since, or too much */
+        memcpy(told, name, len - 1);
+        told[len - 1] = '=';
+        tlv_bytes(b, T_ATTRIBUTE, told, len + n);
+        used += len + n;
+    }
+}
+
 void file_stat(struct line *l, const struct request *r)
 {
     char *path = work_path(l, r->path);
@@ -46,6 +68,7 @@ void file_stat(struct line *l, const struct request *r)
     struct buf b = {0};
     size_t mark = frame_begin(&b, F_FILE);
     put_file(&b, path, &st, link_at(AT_FDCWD, path, &st));
+    put_attributes(&b, path, r->attributes, r->flags & FLAG_FOLLOW);
     frame_end(&b, mark);
     work_send(l, &b);
     _exit(0);
@@ -65,10 +88,13 @@ static void send_batch(struct listing *g)
     g->mark = frame_begin(&g->batch, F_ENTRIES);
 }
 
-void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st)
+void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st, struct text attributes)
 {
     size_t entry = tlv_begin(b, T_ENTRY);
     put_file(b, path, st, link_at(dir, name, st));
+    /* Attributes are found by a path alone. */
+    if (attributes.len && (dir == AT_FDCWD || fchdir(dir) == 0))
+        put_attributes(b, name, attributes, false);
     tlv_end(b, entry);
 }
 
@@ -90,7 +116,7 @@ static void list_folder(struct listing *g, int fd, size_t at, uint32_t depth)
             continue;                   /* gone since */
         g->path[at] = '/';
         memcpy(g->path + at + 1, d->d_name, len + 1);
-        put_entry(&g->batch, fd, d->d_name, g->path, &st);
+        put_entry(&g->batch, fd, d->d_name, g->path, &st, (struct text){0});
         if (buf_left(&g->batch) >= ENTRIES_BATCH)
             send_batch(g);
         if (depth > 1 && S_ISDIR(st.st_mode)) {

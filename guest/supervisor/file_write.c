@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -119,6 +120,24 @@ static int dress(int fd, const struct stat *old, const struct user *owner, const
     return fchmod(fd, mode) ? errno : 0;
 }
 
+/* "name=value" each. A file system that has no attributes keeps none, which is no reason to keep no file. */
+static int set_attributes(int fd, const struct request *r)
+{
+    char **list = request_strings(r, T_ATTRIBUTE, r->attribute_count, 0);
+    if (!list)
+        return ENOMEM;
+    for (char **s = list; *s; s++) {
+        char *value = strchr(*s, '=');
+        if (!value)
+            return EINVAL;
+        *value++ = 0;
+        if (fsetxattr(fd, *s, value, strlen(value), 0) && errno != ENOTSUP)
+            return errno;
+    }
+    request_strings_free(list);
+    return 0;
+}
+
 void file_write(struct line *l, const struct request *r)
 {
     char *asked = work_path(l, r->path), *path = resolve(l, asked);
@@ -134,7 +153,9 @@ void file_write(struct line *l, const struct request *r)
         work_fail(l, err, S_PATH);
     struct draft d = open_draft(l, path);
     fill(l, &d);
-    err = dress(d.fd, exists ? &old : NULL, owner, r);
+    err = set_attributes(d.fd, r);
+    if (!err)
+        err = dress(d.fd, exists ? &old : NULL, owner, r);
     if (!err)
         give_name(l, &d, path);
     if (!err && (rename(d.name, path) || fstat(d.fd, &st)))

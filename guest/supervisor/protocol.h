@@ -13,6 +13,8 @@ enum {
     MAX_ID = 64,
     MAX_TAG = 1024,
     MAX_AFTER = 32 * 1024,          /* longer than any path that a listing can name */
+    MAX_ATTRIBUTE = 255,            /* the name of an extended attribute, as the kernel has it */
+    MAX_ATTRIBUTES = 4096,          /* names and values that are told of one file */
 };
 
 enum frame {
@@ -40,7 +42,7 @@ enum tag {
     T_FROM_STDOUT = 25, T_FROM_STDERR = 26, T_TAKEN = 27,
     T_PATH = 30, T_TARGET = 31, T_MODE = 32, T_OFFSET = 33, T_LENGTH = 34, T_DEPTH = 35, T_KIND = 36,
     T_SIZE = 37, T_UID = 38, T_GID = 39, T_MTIME = 40, T_LINK = 41, T_ENTRY = 42, T_CHANGE = 43,
-    T_AFTER = 44, T_LIMIT = 45,
+    T_AFTER = 44, T_LIMIT = 45, T_ATTRIBUTES = 46, T_ATTRIBUTE = 47,
     T_PORT = 50, T_CALL = 51,
     T_ERRNO = 60, T_STAGE = 61,
 };

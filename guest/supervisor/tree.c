@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -126,11 +127,25 @@ static int copy_bytes(int from, int to)
     return n < 0 && !err ? errno : err;
 }
 
+/* What users say about a file, where the other file system can keep it. */
+static int copy_attributes(int from, int to)
+{
+    static char names[64 * 1024], value[64 * 1024];
+    ssize_t all = flistxattr(from, names, sizeof names), n;
+    for (char *name = names; all > 0 && name < names + all; name += strlen(name) + 1)
+        if (!strncmp(name, "user.", 5) && (n = fgetxattr(from, name, value, sizeof value)) >= 0 &&
+            fsetxattr(to, name, value, n, 0) && errno != ENOTSUP)
+            return errno;
+    return 0;
+}
+
 static int copy_regular(int from_dir, const char *from, int to_dir, const char *to)
 {
     int in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     int out = in < 0 ? -1 : openat(to_dir, to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int err = out < 0 ? errno : copy_bytes(in, out);
+    if (!err)
+        err = copy_attributes(in, out);
     if (in >= 0)
         close(in);
     if (out >= 0 && close(out) && !err)

@@ -181,6 +181,8 @@ static int take(struct request *r, uint16_t tag, const uint8_t *v, uint32_t len)
     case T_LENGTH: r->has_length = true; return take_u64(&r->length, v, len);
     case T_AFTER: return take_text(&r->after, v, len, MAX_AFTER);
     case T_LIMIT: return take_u32(&r->limit, v, len);
+    case T_ATTRIBUTES: return take_text(&r->attributes, v, len, MAX_ATTRIBUTE);
+    case T_ATTRIBUTE: r->attribute_count++; return take_text(&ignored, v, len, MAX_ATTRIBUTES);
     case T_DEPTH: return take_u32(&r->depth, v, len);
     case T_PORT: return take_u32(&r->port, v, len);
     case T_CALL: return take_u64(&r->call, v, len);

@@ -42,11 +42,11 @@ struct text {
 /* Everything any request can say. Pointers lead into the frame that was parsed. */
 struct request {
     uint32_t version, oldest;
-    struct text id, cwd, user, tag, path, target, after;
+    struct text id, cwd, user, tag, path, target, after, attributes;
     uint32_t flags, cols, rows, signal, mode, depth, port, limit;
     bool has_mode, has_length, has_offset;
     uint64_t offset, length, from[2], call;
-    uint32_t args, envs;            /* how many; walk them with request_strings */
+    uint32_t args, envs, attribute_count;   /* how many; walk them with request_strings */
     const uint8_t *payload;
     uint32_t payload_len;
 };

@@ -28,8 +28,8 @@ bool work_receive(struct line *l, void *data, uint32_t len);     /* false: the h
 char *work_path(struct line *l, struct text t);     /* absolute, terminated; or fails */
 void put_file(struct buf *b, const char *path, const struct stat *st, const char *link);
 
-/* One ENTRY of a listing; `name` is looked up in `dir` if it is a link. */
-void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st);
+/* One ENTRY of a listing; `name` is looked up in `dir`, which becomes the worker's own folder. */
+void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st, struct text attributes);
 
 _Noreturn void file_stat(struct line *l, const struct request *r);
 _Noreturn void file_list(struct line *l, const struct request *r);

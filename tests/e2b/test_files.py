@@ -82,8 +82,32 @@ def test_what_is_not_there_or_no_folder_is_said_so(sandbox: Sandbox) -> None:
     sandbox.files.write("plain", "x")
     with pytest.raises(InvalidArgumentException):
         sandbox.files.list("plain")
-    with pytest.raises(Exception, match="metadata of files"):
-        sandbox.files.write("plain", "x", metadata={"a": "b"})
+
+
+def test_metadata_stays_with_a_file_and_is_seen_inside(sandbox: Sandbox) -> None:
+    said = {"author": "ali", "note": "a=b, c"}
+    written = sandbox.files.write("said/one", "1", metadata=said)
+    assert written.metadata == said
+    sandbox.commands.run("ln -s one said/link")
+    assert {one.name: one.metadata for one in sandbox.files.list("said")} == {"one": said, "link": said}
+    shown = "import os; print(os.getxattr('said/one', 'user.e2b.note').decode())"
+    assert sandbox.commands.run(f'python3 -c "{shown}"').stdout == "a=b, c\n"
+    # To another file system and back.
+    for source, target in (("said/one", "/dev/shm/moved"), ("/dev/shm/moved", "said/two")):
+        assert sandbox.files.rename(source, target).metadata == said
+    assert sandbox.files.write("said/two", "2").metadata is None
+    assert sandbox.files.get_info("said/two").metadata is None
+    for wrong in ({"long": "x" * 1025}, {f"k{no}": "x" * 1000 for no in range(5)}, {"k" * 247: ""}):
+        with pytest.raises(InvalidArgumentException, match="metadata"):
+            sandbox.files.write("said/three", "3", metadata=wrong)
+    assert not sandbox.files.exists("said/three")
+
+
+def test_metadata_that_is_no_text_is_left_out(sandbox: Sandbox) -> None:
+    sandbox.files.write("odd", "1", metadata={"plain": "1"})
+    odd = "import os; os.setxattr('odd', 'user.e2b.odd', bytes([255])); os.setxattr('odd', 'user.else', b'1')"
+    sandbox.commands.run(f'python3 -c "{odd}"')
+    assert sandbox.files.get_info("odd").metadata == {"plain": "1"}
 
 
 def test_changes_are_gathered_until_the_watcher_is_stopped(sandbox: Sandbox) -> None:

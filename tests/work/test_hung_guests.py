@@ -12,8 +12,7 @@ from sandboxer.backends import limited as limits
 from sandboxer.backends.guest import Relays
 from sandboxer.backends.limited import CallLimits, limited
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.backends.scripted.box import ScriptedGuest
-from sandboxer.backends.scripted.disk import ScriptedFiles
+from sandboxer.backends.scripted.box import ScriptedFiles, ScriptedGuest
 from sandboxer.kernel.errors import BackendLost
 from sandboxer.settings import Settings
 from tests.support.http.served import Served, serving, settings  # noqa: F401

@@ -199,6 +199,8 @@ class FileInfo:
     gid: int
     modified_at: float
     link_target: str | None = None
+    # Extended attributes by name, of those that were asked for.
+    attributes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @value_class
@@ -226,7 +228,8 @@ class FileEvent:
 class Files(Protocol):
     """Paths are absolute, resolved inside the sandbox by its own kernel: a symlink leads nowhere else."""
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo: ...
+    async def stat(self, path: str, *, follow: bool = True, attributes: str = "") -> FileInfo:
+        """`attributes` is the beginning of the names of extended attributes that are wanted; empty: none."""
 
     def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         """Lists the entries below `path`, unordered, without following links; `depth` 1 is the folder
@@ -234,7 +237,7 @@ class Files(Protocol):
         """
 
     async def list_page(
-        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int, attributes: str = ""
     ) -> ListingPage:
         """Lists the `limit` smallest of these entries above `after`, ordered by the bytes of their paths.
 
@@ -251,11 +254,13 @@ class Files(Protocol):
         mode: int | None = None,
         parents: bool = True,
         owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
         """Replaces `path` when `chunks` ends. If that raises, or this is cancelled, the old file stays.
 
         The file, and folders made for it, belong to the user `owner` of the sandbox; without one a replaced
         file keeps whose it was, and a new one is root's. Raises InvalidRequest for somebody unknown inside.
+        It has these extended attributes and no others, if its file system can have any.
         """
 
     async def mkdir(

@@ -7,7 +7,7 @@ Only what may last by nature has none: the output of a process, its input, a wat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
@@ -108,6 +108,7 @@ class LimitedFiles:
         mode: int | None = None,
         parents: bool = True,
         owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
         """The time that whoever gives the chunks takes is not the guest's."""
         loop = asyncio.get_running_loop()
@@ -121,7 +122,9 @@ class LimitedFiles:
                     limit.reschedule(None)
                 limit.reschedule(loop.time() + self._limits.tree_s)
 
-            return await self._inner.write(path, given(), mode=mode, parents=parents, owner=owner)
+            return await self._inner.write(
+                path, given(), mode=mode, parents=parents, owner=owner, attributes=attributes
+            )
 
     def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
         return self._inner.watch(path, recursive=recursive)

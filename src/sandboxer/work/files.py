@@ -8,7 +8,7 @@ import base64
 import binascii
 import os
 import posixpath
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from sandboxer.backends.guest import Exit, FileEvent, FileInfo, FileKind, Files, Guest, PlacesWatches, Stream
@@ -55,9 +55,12 @@ class SandboxFiles:
         async with self._lines.open(sandbox_id, caller, ActivityKind.FILES) as line:
             yield line.guest.files
 
-    async def stat(self, sandbox_id: str, caller: Caller, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(
+        self, sandbox_id: str, caller: Caller, path: str, *, follow: bool = True, attributes: str = ""
+    ) -> FileInfo:
+        """`attributes` is the beginning of the names of extended attributes that are wanted."""
         async with self._files(sandbox_id, caller, path) as files:
-            return await files.stat(path, follow=follow)
+            return await files.stat(path, follow=follow, attributes=attributes)
 
     async def read(
         self, sandbox_id: str, caller: Caller, path: str, *, offset: int = 0, length: int | None = None
@@ -76,15 +79,26 @@ class SandboxFiles:
         mode: int | None = None,
         parents: bool = True,
         owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
         """Replaces the file when `chunks` ends without an error; otherwise the old file stays. It belongs to
         the user `owner` of the sandbox, if one is named.
         """
         async with self._files(sandbox_id, caller, path) as files:
-            return await files.write(path, chunks, mode=mode, parents=parents, owner=owner)
+            return await files.write(
+                path, chunks, mode=mode, parents=parents, owner=owner, attributes=attributes
+            )
 
     async def list(
-        self, sandbox_id: str, caller: Caller, path: str, *, depth: int, cursor: str | None, limit: int
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        path: str,
+        *,
+        depth: int,
+        cursor: str | None,
+        limit: int,
+        attributes: str = "",
     ) -> FilePage:
         """Returns a page of entries by path. Each page walks the folder anew, so nothing is held between
         pages.
@@ -92,7 +106,7 @@ class SandboxFiles:
         check_path(path)
         after = None if cursor is None else _open_cursor(cursor)
         async with self._files(sandbox_id, caller, path) as files:
-            page = await files.list_page(path, depth=depth, after=after, limit=limit)
+            page = await files.list_page(path, depth=depth, after=after, limit=limit, attributes=attributes)
         return FilePage(
             files=page.files,
             next_cursor=None if page.next_after is None else _make_cursor(page.next_after),

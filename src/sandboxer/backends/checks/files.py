@@ -62,6 +62,22 @@ async def what_is_written_for_a_user_is_theirs_with_its_folders(bench: Bench) ->
         expect(await whole(files, "/tmp/for/nobody/data") == b"2", "a refused write has changed it")
 
 
+@suite.check("what is said about files stays with them")
+async def attributes_of_a_file_are_told_to_who_asks_and_move_with_it(bench: Bench) -> None:
+    async with bench.files() as (_, files):
+        said = {"user.note.by": "ali", "user.note.at": "home=here", "user.other": "1"}
+        await files.write("/root/said/file", chunks(b"1"), attributes=said)
+        told = (await files.stat("/root/said/file", attributes="user.note.")).attributes
+        expect(told == {"user.note.by": b"ali", "user.note.at": b"home=here"}, f"it told {told}")
+        expect(not (await files.stat("/root/said/file")).attributes, "nobody had asked")
+        await files.move("/root/said/file", "/root/said/moved")
+        page = await files.list_page("/root/said", limit=10, attributes="user.other")
+        expect([one.attributes for one in page.files] == [{"user.other": b"1"}], f"a page had {page.files}")
+        await files.write("/root/said/moved", chunks(b"2"))
+        told = (await files.stat("/root/said/moved", attributes="user.")).attributes
+        expect(not told, f"what replaced it has {told}")
+
+
 @suite.check("large folders are listed in pages")
 async def pages_of_a_folder_meet_in_the_order_of_bytes(bench: Bench) -> None:
     async with bench.files() as (_, files):

@@ -1,17 +1,27 @@
-"""Implements one sandbox of the fake, and its guest."""
+"""Implements one sandbox of the fake, and its guest: `ScriptedFiles` are the contract's, over its disk."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sandboxer.backends.contract import Order, Presence
-from sandboxer.backends.guest import Command, Connection, FileKind, ProcessInfo, Stream
-from sandboxer.backends.scripted.disk import USERS, Disk, ScriptedFiles
+from sandboxer.backends.guest import (
+    Command,
+    Connection,
+    FileEvent,
+    FileInfo,
+    FileKind,
+    ListingPage,
+    ProcessInfo,
+    Stream,
+)
+from sandboxer.backends.scripted.disk import CHUNK, USERS, Disk
 from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin, feed_job
 from sandboxer.backends.scripted.programs import PROGRAMS
 from sandboxer.backends.scripted.shell import Program, Shell, ring_writer
@@ -21,7 +31,9 @@ from sandboxer.kernel.errors import (
     Conflict,
     GuestRefused,
     InvalidRequest,
+    IsADirectory,
     NotADirectory,
+    NotARegularFile,
     PathNotFound,
     or_not_found,
 )
@@ -84,6 +96,104 @@ class ScriptedConnection:
     async def close(self) -> None:
         await self.close_write()
         self._incoming.close()
+
+
+class ScriptedFiles:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    async def stat(self, path: str, *, follow: bool = True, attributes: str = "") -> FileInfo:
+        return self._with_attributes(self._disk.info(path, follow=follow), attributes)
+
+    def _with_attributes(self, info: FileInfo, begin: str) -> FileInfo:
+        kept = self._disk.find(info.path, follow=False)[1].attributes
+        wanted = {name: value for name, value in kept.items() if begin and name.startswith(begin)}
+        return replace(info, attributes=wanted)
+
+    async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
+        for info in self._disk.below(path, depth):
+            yield info
+
+    async def list_page(
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int, attributes: str = ""
+    ) -> ListingPage:
+        found = {os.fsencode(info.path): info for info in self._disk.below(path, depth)}
+        names = sorted(name for name in found if after is None or name > after)
+        kept = names[:limit]
+        more = len(names) > len(kept)
+        return ListingPage(
+            files=[self._with_attributes(found[name], attributes) for name in kept],
+            next_after=kept[-1] if more and kept else None,
+        )
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        _, node = self._disk.find(path)
+        if node.kind is FileKind.DIRECTORY:
+            raise IsADirectory(path=path, errno_name="EISDIR")
+        if node.kind is not FileKind.FILE:
+            raise NotARegularFile(path=path, errno_name="EINVAL")
+        data = node.data[offset:] if length is None else node.data[offset : offset + length]
+        for start in range(0, len(data), CHUNK):
+            yield data[start : start + CHUNK]
+
+    async def write(
+        self,
+        path: str,
+        chunks: AsyncIterator[bytes],
+        *,
+        mode: int | None = None,
+        parents: bool = True,
+        owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> FileInfo:
+        whole = bytearray()
+        async for chunk in chunks:
+            whole += chunk
+        with self._made_by(owner):
+            info = self._disk.write(path, bytes(whole), mode=mode, parents=parents)
+        _, node = self._disk.find(path)
+        node.attributes = {name: value.encode() for name, value in (attributes or {}).items()}
+        return info
+
+    async def mkdir(
+        self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None
+    ) -> None:
+        with self._made_by(owner):
+            self._disk.mkdir(path, mode, parents=parents)
+
+    @contextlib.contextmanager
+    def _made_by(self, owner: str | None) -> Iterator[None]:
+        if owner is not None and owner not in USERS:
+            raise InvalidRequest(field="user", why=f"no user {owner!r} in the sandbox")
+        self._disk.maker = USERS[owner or "root"]
+        try:
+            yield
+        finally:
+            self._disk.maker = 0
+
+    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        self._disk.move(source, target, overwrite=overwrite)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        self._disk.remove(path, recursive=recursive)
+
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
+        real, _ = self._disk.find(path)
+        heard: asyncio.Queue[FileEvent] = asyncio.Queue()
+        prefix = real.rstrip("/") + "/"
+
+        def listen(event: FileEvent) -> None:
+            below = event.path.removeprefix(prefix)
+            is_below = event.path.startswith(prefix) and (recursive or "/" not in below)
+            if is_below or event.path == real:
+                heard.put_nowait(event)
+
+        leave = self._disk.listen(listen)
+        try:
+            while True:
+                yield await heard.get()
+        finally:
+            leave()
 
 
 class ScriptedGuest:

@@ -1,5 +1,5 @@
 """Implements a disk in memory: folders, files, links, FIFOs, with the errors a real one gives. It decides
-nothing and never awaits. `ScriptedFiles` implements the contract's files over it.
+nothing and never awaits.
 
 Holds what outlives the fake's sandboxes: kept disks and volumes, in memory.
 
@@ -10,19 +10,18 @@ Volumes are disks of their own, seen in a folder of the sandbox that has them at
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat as modes
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandboxer.backends.contract import KeptLayers, Order, VolumeMount
-from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind, ListingPage
+from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
 from sandboxer.backends.shared import check_volume_paths, opened
 from sandboxer.kernel.errors import (
     Conflict,
@@ -32,7 +31,6 @@ from sandboxer.kernel.errors import (
     InvalidRequest,
     IsADirectory,
     NotADirectory,
-    NotARegularFile,
     PathExists,
     PathNotFound,
     or_not_found,
@@ -54,6 +52,7 @@ class Node:
     target: str = ""
     children: dict[str, Node] = field(default_factory=dict)
     uid: int = 0
+    attributes: dict[str, bytes] = field(default_factory=dict)
     modified_at: float = field(default_factory=time.time)
 
 
@@ -281,94 +280,6 @@ def _info(path: str, node: Node) -> FileInfo:
         modified_at=node.modified_at,
         link_target=node.target if node.kind is FileKind.SYMLINK else None,
     )
-
-
-class ScriptedFiles:
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        return self._disk.info(path, follow=follow)
-
-    async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
-        for info in self._disk.below(path, depth):
-            yield info
-
-    async def list_page(
-        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
-    ) -> ListingPage:
-        found = {os.fsencode(info.path): info for info in self._disk.below(path, depth)}
-        names = sorted(name for name in found if after is None or name > after)
-        kept = names[:limit]
-        more = len(names) > len(kept)
-        return ListingPage(
-            files=[found[name] for name in kept], next_after=kept[-1] if more and kept else None
-        )
-
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        _, node = self._disk.find(path)
-        if node.kind is FileKind.DIRECTORY:
-            raise IsADirectory(path=path, errno_name="EISDIR")
-        if node.kind is not FileKind.FILE:
-            raise NotARegularFile(path=path, errno_name="EINVAL")
-        data = node.data[offset:] if length is None else node.data[offset : offset + length]
-        for start in range(0, len(data), CHUNK):
-            yield data[start : start + CHUNK]
-
-    async def write(
-        self,
-        path: str,
-        chunks: AsyncIterator[bytes],
-        *,
-        mode: int | None = None,
-        parents: bool = True,
-        owner: str | None = None,
-    ) -> FileInfo:
-        whole = bytearray()
-        async for chunk in chunks:
-            whole += chunk
-        with self._made_by(owner):
-            return self._disk.write(path, bytes(whole), mode=mode, parents=parents)
-
-    async def mkdir(
-        self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None
-    ) -> None:
-        with self._made_by(owner):
-            self._disk.mkdir(path, mode, parents=parents)
-
-    @contextmanager
-    def _made_by(self, owner: str | None) -> Iterator[None]:
-        if owner is not None and owner not in USERS:
-            raise InvalidRequest(field="user", why=f"no user {owner!r} in the sandbox")
-        self._disk.maker = USERS[owner or "root"]
-        try:
-            yield
-        finally:
-            self._disk.maker = 0
-
-    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        self._disk.move(source, target, overwrite=overwrite)
-
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
-        self._disk.remove(path, recursive=recursive)
-
-    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
-        real, _ = self._disk.find(path)
-        heard: asyncio.Queue[FileEvent] = asyncio.Queue()
-        prefix = real.rstrip("/") + "/"
-
-        def listen(event: FileEvent) -> None:
-            below = event.path.removeprefix(prefix)
-            is_below = event.path.startswith(prefix) and (recursive or "/" not in below)
-            if is_below or event.path == real:
-                heard.put_nowait(event)
-
-        leave = self._disk.listen(listen)
-        try:
-            while True:
-                yield await heard.get()
-        finally:
-            leave()
 
 
 _LIMIT = 1 << 30

@@ -136,6 +136,8 @@ class Tag(IntEnum):
     CHANGE = 43
     AFTER = 44
     LIMIT = 45
+    ATTRIBUTES = 46
+    ATTRIBUTE = 47
     PORT = 50
     CALL = 51
     ERRNO = 60

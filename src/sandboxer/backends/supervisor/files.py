@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind, Files, ListingPage
@@ -61,7 +62,8 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def _file_info(answer: Fields) -> FileInfo:
+def _file_info(payload: bytes) -> FileInfo:
+    answer = Fields(payload)
     kind = _KINDS.get(answer.u32(Tag.KIND))
     if kind is None:
         raise GuestMisbehaved(why="an unknown kind of file")
@@ -74,7 +76,15 @@ def _file_info(answer: Fields) -> FileInfo:
         gid=answer.u32(Tag.GID),
         modified_at=_signed(answer.u64(Tag.MTIME)) / 1e9,
         link_target=answer.text(Tag.LINK) if Tag.LINK in answer else None,
+        attributes=dict(_attributes(payload)) if Tag.ATTRIBUTE in answer else {},
     )
+
+
+def _attributes(payload: bytes) -> Iterator[tuple[str, bytes]]:
+    for tag, value in fields(payload):
+        if tag == Tag.ATTRIBUTE:
+            name, _, content = value.partition(b"=")
+            yield os.fsdecode(name), content
 
 
 class _Exchange:
@@ -116,11 +126,12 @@ class SupervisorFiles(Files):
         with self._closing(await self._dial(kind, payload), subject, target, user) as exchange:
             await exchange.answer(Frame.DONE, limit_s=self._peer.work_s)
 
-    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+    async def stat(self, path: str, *, follow: bool = True, attributes: str = "") -> FileInfo:
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.FOLLOW if follow else 0)
+        payload += text(Tag.ATTRIBUTES, attributes)
         with self._closing(await self._dial(Frame.STAT, payload), path) as exchange:
             _, answer = await exchange.answer(Frame.FILE, limit_s=self._peer.answer_s)
-            return _file_info(Fields(answer))
+            return _file_info(answer)
 
     async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         payload = _path(Tag.PATH, path) + u32(Tag.DEPTH, max(1, min(depth, 100)))
@@ -131,14 +142,15 @@ class SupervisorFiles(Files):
                     return
                 for tag, entry in fields(answer):
                     if tag == Tag.ENTRY:
-                        yield _file_info(Fields(entry))
+                        yield _file_info(entry)
                 # What has come already does not make us wait: others must get their turn all the same.
                 await asyncio.sleep(0)
 
     async def list_page(
-        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int, attributes: str = ""
     ) -> ListingPage:
         payload = _path(Tag.PATH, path) + u32(Tag.DEPTH, max(1, min(depth, 100))) + u32(Tag.LIMIT, limit)
+        payload += text(Tag.ATTRIBUTES, attributes)
         if after is not None:
             payload += field(Tag.AFTER, after)
         async with self._peer.gate.listing if self._peer.gate else nullcontext():
@@ -154,7 +166,7 @@ class SupervisorFiles(Files):
                 await asyncio.sleep(0)
         files: list[FileInfo] = []
         for number, entry in enumerate(page.entries(), 1):
-            files.append(_file_info(Fields(entry)))
+            files.append(_file_info(entry))
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)
         return ListingPage(files=files, next_after=page.next_after(answer))
@@ -184,12 +196,15 @@ class SupervisorFiles(Files):
         mode: int | None = None,
         parents: bool = True,
         owner: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> FileInfo:
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.PARENTS if parents else 0)
         if mode is not None:
             payload += u32(Tag.MODE, mode)
         if owner is not None:
             payload += text(Tag.USER, owner)
+        for name, value in (attributes or {}).items():
+            payload += text(Tag.ATTRIBUTE, f"{name}={value}")
         line = await self._dial(Frame.WRITE, payload)
         with self._closing(line, path, user=owner or "") as exchange:
             async for chunk in chunks:
@@ -203,7 +218,7 @@ class SupervisorFiles(Files):
             if not line.refused:
                 line.send(frame(Frame.COMMIT))
             _, answer = await exchange.answer(Frame.FILE, limit_s=self._peer.work_s)
-            return _file_info(Fields(answer))
+            return _file_info(answer)
 
     async def mkdir(
         self, path: str, *, mode: int = 0o755, parents: bool = True, owner: str | None = None

@@ -5,12 +5,13 @@ asked.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.responses import Response
 
 from sandboxer.backends.guest import FileKind
 from sandboxer.edges.e2b.answers import ENVD_VERSION, answer, metric
+from sandboxer.edges.e2b.filesystem import ATTRIBUTES, metadata_of
 from sandboxer.edges.e2b.multipart import boundary_of, parts, unpacked
 from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import environment_of, path_for, user_of
@@ -24,6 +25,8 @@ from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 
 _METADATA = "x-metadata-"
+# What one file can have: E2B's own bounds, and how much the sandbox's filter lets be written of one at once.
+_LONGEST_KEY, _LONGEST_VALUE, _MOST_METADATA = 255 - len(ATTRIBUTES), 1024, 4096
 _NOT_KEPT = {"cache-control": "no-store"}
 # What is held of each file of a form until all are answered for.
 _WRITTEN = 1024
@@ -76,15 +79,15 @@ async def read(asked: Asked[SandboxPath, operations.FileQuery]) -> Response:
 
 
 async def write(asked: _Upload) -> Response:
-    if any(name.startswith(_METADATA) for name in asked.request.headers):
-        raise InvalidRequest(field="metadata", why="metadata of files is not kept here")
+    metadata = _metadata(asked)
     boundary = boundary_of(asked.request.headers.get("content-type", ""))
     chunks = body_of(asked.request)
     if boundary is None:
         if asked.query.path is None:
             raise InvalidRequest(field="path", why="say where it is to be written")
         is_packed = asked.request.headers.get("content-encoding") == "gzip"
-        written = [await _write(asked, asked.query.path, unpacked(chunks) if is_packed else chunks)]
+        content = unpacked(chunks) if is_packed else chunks
+        written = [await _write(asked, asked.query.path, content, metadata)]
     else:
         written = []
         async for part in parts(chunks, boundary):
@@ -94,18 +97,43 @@ async def write(asked: _Upload) -> Response:
             path = asked.query.path or part.filename
             if path is None:
                 raise InvalidRequest(field="body", why="a part of the form does not say where it belongs")
-            written.append(await _write(asked, path, part.content))
-            await asked.lease.grow(_WRITTEN)
+            written.append(await _write(asked, path, part.content, metadata))
+            await asked.lease.grow(_WRITTEN + _MOST_METADATA * bool(metadata))
     return answer(written)
 
 
-async def _write(asked: _Upload, path: str, chunks: AsyncIterator[bytes]) -> envd.Written:
+def _metadata(asked: _Upload) -> dict[str, str]:
+    """Returns the extended attributes that a request wants its files to have. Raises InvalidRequest."""
+    headers = asked.request.headers
+    said = {
+        name.removeprefix(_METADATA): value for name, value in headers.items() if name.startswith(_METADATA)
+    }
+    for key, value in said.items():
+        if not 0 < len(key) <= _LONGEST_KEY or not (value.isascii() and value.isprintable()):
+            why = f"{key[:80]!r} is no key of metadata, or what it says is not printable ASCII"
+            raise InvalidRequest(field="metadata", why=why)
+        if len(value) > _LONGEST_VALUE:
+            why = f"what {key[:80]!r} says is longer than {_LONGEST_VALUE} bytes"
+            raise InvalidRequest(field="metadata", why=why)
+    if sum(len(ATTRIBUTES) + len(key) + len(value) for key, value in said.items()) > _MOST_METADATA:
+        raise InvalidRequest(field="metadata", why=f"there are more than {_MOST_METADATA} bytes of it")
+    return {ATTRIBUTES + key: value for key, value in said.items()}
+
+
+async def _write(
+    asked: _Upload, path: str, chunks: AsyncIterator[bytes], metadata: Mapping[str, str]
+) -> envd.Written:
+    files, sandbox_id = asked.platform.work.files, asked.path.sandbox_id
     user = user_of(asked.request, asked.query.username)
-    info = await asked.platform.work.files.write(
-        asked.path.sandbox_id, asked.caller, path_for(path, user), chunks, owner=user
-    )
+    path = path_for(path, user)
+    info = await files.write(sandbox_id, asked.caller, path, chunks, owner=user, attributes=metadata)
+    if metadata:
+        # Not every file system keeps it.
+        info = await files.stat(sandbox_id, asked.caller, path, attributes=ATTRIBUTES)
     shown = printable(info.path)
-    return envd.Written.model_construct(name=posixpath.basename(shown), path=shown, type="file")
+    return envd.Written.model_construct(
+        name=posixpath.basename(shown), path=shown, type="file", metadata=metadata_of(info)
+    )
 
 
 BINDINGS = (

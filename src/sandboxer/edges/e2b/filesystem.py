@@ -25,6 +25,8 @@ from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 
 _ANY = AskedPathBody[SandboxPath, Any]
+# Metadata of files is kept in extended attributes of these names, so that programs inside see it too.
+ATTRIBUTES = "user.e2b."
 _PAGE = 500
 _BLOCK = 4096
 _QUIET: Mapping[str, Any] = {"keepalive": {}}
@@ -62,6 +64,7 @@ async def list_folder(asked: AskedPathBody[SandboxPath, envd.ListFolder]) -> Res
             depth=asked.body.depth or 1,
             cursor=cursor,
             limit=_PAGE,
+            attributes=ATTRIBUTES,
         )
         for start in range(0, len(page.files), AT_A_TIME):
             # As text at once: as objects a folder of a million files would take gigabytes, and a second to
@@ -188,15 +191,19 @@ async def _demand_folder(asked: _ANY, path: str) -> None:
 
 async def _entry(asked: _ANY, path: str) -> envd.Entry:
     files = asked.platform.work.files
-    return await _shown(asked, await files.stat(asked.path.sandbox_id, asked.caller, path, follow=False))
+    info = await files.stat(asked.path.sandbox_id, asked.caller, path, follow=False, attributes=ATTRIBUTES)
+    return await _shown(asked, info)
 
 
 async def _shown(asked: _ANY, info: FileInfo) -> envd.Entry:
-    """Returns an entry. Of a link it says the kind of what the link leads to."""
-    kind = info.kind
+    """Returns an entry. Of a link it says the kind and the metadata of what the link leads to."""
+    kind, metadata = info.kind, metadata_of(info)
     if is_link := kind is FileKind.SYMLINK:
         try:
-            kind = (await asked.platform.work.files.stat(asked.path.sandbox_id, asked.caller, info.path)).kind
+            led_to = await asked.platform.work.files.stat(
+                asked.path.sandbox_id, asked.caller, info.path, attributes=ATTRIBUTES
+            )
+            kind, metadata = led_to.kind, metadata_of(led_to)
         except PathNotFound:
             kind = FileKind.OTHER
     path = printable(info.path)
@@ -214,7 +221,17 @@ async def _shown(asked: _ANY, info: FileInfo) -> envd.Entry:
         modified_time=_rfc3339(moment(info.modified_at)),
         symlink_target=None if target is None else posixpath.join(posixpath.dirname(path), target),
         is_symlink=is_link,
+        metadata=metadata,
     )
+
+
+def metadata_of(info: FileInfo) -> dict[str, str] | None:
+    """Returns the metadata of a file. Programs inside may write anything: what is no text is left out."""
+    found = {}
+    for name, value in info.attributes.items():
+        with suppress(UnicodeError):
+            found[name.removeprefix(ATTRIBUTES).encode().decode()] = value.decode()
+    return found or None
 
 
 def _rfc3339(at: datetime) -> str:

@@ -138,6 +138,7 @@ class Entry(Told):
     modified_time: Annotated[str, Field(alias="modifiedTime")]
     symlink_target: Annotated[str | None, Field(alias="symlinkTarget")] = None
     is_symlink: Annotated[bool, Field(alias="isSymlink")] = False
+    metadata: dict[str, str] | None = None
 
 
 class OneEntry(Told):
@@ -197,6 +198,7 @@ class Written(Told):
     name: str
     path: str
     type: Literal["file"] = "file"
+    metadata: dict[str, str] | None = None
 
 
 class Execute(Said):
