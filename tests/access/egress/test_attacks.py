@@ -11,7 +11,7 @@ import time
 import pytest
 
 from sandboxer.access.egress.proxy.dialer import Patience
-from sandboxer.access.egress.rules import Action, Limits
+from sandboxer.access.egress.rules import Action, Limits, Rule
 from tests.access.egress.world import ADDRESS, ADDRESS_6, OTHER, OWN, OWN_6, ip, site
 from tests.support.egress import GET, Call, Proxy, connect
 from tests.support.http.served import eventually
@@ -26,6 +26,17 @@ async def hello(call: Call, name: str | None, *, minimum: ssl.TLSVersion | None 
         context.wrap_bio(back, out, server_hostname=name).do_handshake()
     call.writer.write(out.read())
     return await call.read()
+
+
+async def test_a_name_does_not_lead_to_an_address_that_is_denied(proxy: Proxy) -> None:
+    proxy.names.set("example.com", [ADDRESS], [ADDRESS, OTHER])
+    proxy.rules("*", more=(Rule(action=Action.DENY, host=ADDRESS),))
+    async with site(ADDRESS) as denied, site(OTHER) as other:
+        assert b'"denied_by_rule"' in await proxy.ask(GET)
+        # One that has another address is reached there.
+        assert (await proxy.ask(GET)).endswith(b"hello")
+    assert (len(denied.heads), len(other.heads)) == (0, 1)
+    assert proxy.denied() == [("example.com", "denied_by_rule")]
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,15 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
     return Allow(allowing, is_opened=ask.is_tls and ask.port == 443 and (looks_inside or has_secret))
 
 
+def denial_of_address(rules: Rules, address: str, port: int) -> Deny | None:
+    """Returns why an address that a name leads to is denied, if a rule denies that very address."""
+    for rule in rules.about(address):
+        is_deny = rule.action is Action.DENY and not rule.looks_inside
+        if is_deny and rule.host == address and rule.is_about(port):
+            return Deny("denied_by_rule", f"it is {address}, which the rule `{rule.words()}` denies", rule)
+    return None
+
+
 def _misread(ask: Ask, allowing: Rule | None) -> Deny | None:
     """Finds requests that a server may understand differently, or whose answer would repeat their secret."""
     if ask.method in _ECHOES:

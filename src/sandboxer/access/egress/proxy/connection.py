@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from sandboxer.access.egress.outlet import Outlet
-from sandboxer.access.egress.policy import Allow, Ask, Deny
+from sandboxer.access.egress.policy import Allow, Ask, Deny, denial_of_address
 from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import (
     ESTABLISHED,
@@ -305,6 +305,7 @@ class EgressConnection:
             outlet.count_received,
             outlet.count_sent,
             owner=outlet.account,
+            denial_of=lambda address: denial_of_address(outlet.rules, address, ask.port),
             is_tls=ask.is_tls and not is_whole,
         )
         if self._ended is not None:

@@ -123,10 +123,16 @@ class Dialer:
         wrote: Callable[[int], None],
         *,
         owner: str,
+        denial_of: Callable[[str], Deny | None] = lambda address: None,
         is_tls: bool = False,
     ) -> Wire:
-        """Connects on behalf of the account `owner`. Raises Refused, Unreachable."""
-        addresses = await self._judged(host, port, owner)
+        """Connects on behalf of the account `owner`, to no address that `denial_of` has a word against.
+        Raises Refused, Unreachable.
+        """
+        found = await self._judged(host, port, owner)
+        addresses = [address for address in found if denial_of(address) is None]
+        if not addresses and (deny := denial_of(found[0])) is not None:
+            raise Refused(deny)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
         loop = asyncio.get_running_loop()
