@@ -154,8 +154,8 @@ def test_what_is_not_here_is_refused_by_name(api_key: str) -> None:
         Secret.create("NAME", "value")
     with pytest.raises(SandboxException, match=r"network\.egressProxy"):
         Sandbox.create(network={"egress_proxy": {"address": "proxy.example.com:1080"}})
-    with pytest.raises(SandboxException, match="network"):
-        Sandbox.create(network={"deny_out": ["8.8.8.8"]})
+    with pytest.raises(SandboxException, match="is a range"):
+        Sandbox.create(network={"deny_out": ["8.8.8.0/24"]})
 
 
 def test_the_same_idempotency_key_makes_one(api_key: str) -> None:
@@ -186,6 +186,7 @@ def test_the_network_of_a_running_one_is_replaced(up: Up, api_key: str) -> None:
         for wanted, default, hosts in (
             ({"allow_out": ["example.com"], "deny_out": ["0.0.0.0/0"]}, "deny", ["example.com"]),
             ({"allow_internet_access": False}, "deny", []),
+            ({"deny_out": ["8.8.8.8", "1.1.1.1/32"], "allow_out": ["8.8.8.8"]}, "allow", ["1.1.1.1", "*"]),
             # As the profile has it.
             ({}, "allow", ["*"]),
         ):
@@ -193,11 +194,22 @@ def test_the_network_of_a_running_one_is_replaced(up: Up, api_key: str) -> None:
             rules = httpx.get(where, headers=head, trust_env=False).json()
             assert rules["default"] == default
             assert [one["host"] for one in rules["rules"]] == hosts
-        with pytest.raises(SandboxException, match="network"):
-            sandbox.update_network({"deny_out": ["8.8.8.8"]})
+        with pytest.raises(SandboxException, match="denyOut"):
+            sandbox.update_network({"allow_out": ["8.8.8.8"]})
         stranger = new_api_key(up, "stranger")
         with pytest.raises(SandboxNotFoundException):
             Sandbox.update_network(sandbox.sandbox_id, {}, api_key=stranger)
+
+
+def test_what_one_was_denied_its_forks_are_denied_too(up: Up, api_key: str) -> None:
+    head = {"Authorization": f"Bearer {bearer_of(api_key)}"}
+    with Sandbox.create(network={"deny_out": ["8.8.8.8"]}) as sandbox:
+        (fork,) = sandbox.fork()
+        for one in (sandbox, fork):
+            where = f"{up.url}/v1/sandboxes/{one.sandbox_id.replace('-', '_')}/egress"
+            rules = httpx.get(where, headers=head, trust_env=False).json()["rules"]
+            assert [(rule["action"], rule["host"]) for rule in rules] == [("deny", "8.8.8.8"), ("allow", "*")]
+        fork.kill()
 
 
 def test_a_delegated_key_may_what_its_scopes_say_and_ends_with_its_token(up: Up, api_key: str) -> None:

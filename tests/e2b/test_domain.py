@@ -117,6 +117,15 @@ def test_ports_that_are_not_public_open_to_the_token_of_the_traffic(edge: Edge) 
             assert (refused.status_code, refused.json()["reason"]) == (403, "traffic_token_needed")
 
 
+def test_programs_see_the_host_that_they_were_given(edge: Edge) -> None:
+    network = {"mask_request_host": "shown.example.com:${PORT}"}
+    with Sandbox.create(timeout=120, allow_internet_access=False, network=network, **edge.options) as sandbox:
+        sandbox.files.write("show.py", SHOWS_HEADERS)
+        sandbox.commands.run("python3 show.py", background=True)
+        seen = settled(edge, f"https://{sandbox.get_host(8000)}/").text
+        assert "Host: shown.example.com:8000" in seen
+
+
 def test_the_host_of_a_sandbox_that_is_paused_or_gone_says_so(edge: Edge) -> None:
     sandbox = Sandbox.create(timeout=120, allow_internet_access=False, **edge.options)
     address = f"https://{sandbox.get_host(3000)}/"

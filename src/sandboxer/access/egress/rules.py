@@ -137,7 +137,8 @@ MAIL_PORT = 25
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _PATH = re.compile(r"/[\x21-\x22\x24-\x3e\x40-\x7e]{0,1000}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
-_SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
+# The name of one, or one that has its value in itself (`Vault.sealed`).
+_SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}|sealed:[A-Za-z0-9_=-]{1,8192}")
 _FORM = re.compile(r"[\x20-\x7e]{1,200}")
 # Headers that decide how a message is read, or where it goes; they cannot carry secrets.
 _NOT_FOR_SECRETS = frozenset(
@@ -202,7 +203,7 @@ class Injection:
 
     host: str
     header: str
-    # The secret's name in the account's vault.
+    # The secret's name in the account's vault, or its value, sealed.
     secret: str
     # `{}` stands for the value.
     form: str = "{}"

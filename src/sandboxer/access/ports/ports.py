@@ -78,6 +78,8 @@ class Preview:
     expires_at: datetime | None
     used_at: datetime | None = None
     revoked_at: datetime | None = None
+    # What programs inside see as the host of requests, with `${PORT}` for the port; None: what visitors said.
+    host: str | None = None
 
     def stands(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -93,6 +95,7 @@ previews = Table(
     Column("hold_s", Integer, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     *nullable(UtcDateTime, "expires_at", "used_at", "revoked_at"),
+    Column("host", Text, nullable=True),
     Index(None, "sandbox_id", "created_at"),
 )
 _t = previews.c
@@ -153,9 +156,11 @@ class Previews:
         self._forget(sandbox_id)
         return made, None if is_public else self.minter.token(made, _LINK)
 
-    def opening(self, caller: Caller, *, is_public: bool, also: Also | None = None) -> Also:
+    def opening(
+        self, caller: Caller, *, is_public: bool, host: str | None = None, also: Also | None = None
+    ) -> Also:
         """Returns what opens every port of a new sandbox in the transaction that records it, after `also`: to
-        everyone, or to who holds a token of its traffic.
+        everyone, or to who holds a token of its traffic. Programs inside see requests as for `host`.
         """
         now = self.clock.now()
 
@@ -173,6 +178,7 @@ class Previews:
                 hold_s=0,
                 created_at=now,
                 expires_at=None,
+                host=host,
             )
             conn.execute(insert(previews), asdict(made))
             _tell(conn, made, "preview.created", caller, now)
@@ -423,7 +429,9 @@ class Ports:
         port = self.targets.present_port(address.sandbox_id, address.port)
         closed = Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
         if every is not None:
-            closed = replace(closed, takes_traffic=True, is_over=is_gone or sandbox.state in ASLEEP)
+            is_over = is_gone or sandbox.state in ASLEEP
+            host = None if every.host is None else every.host.replace("${PORT}", str(address.port))
+            closed = replace(closed, takes_traffic=True, is_over=is_over, host=host)
         opened = await self.previews.public_of(address.sandbox_id, port)
         return closed if opened is None else replace(widened(closed, opened), is_public=True)
 

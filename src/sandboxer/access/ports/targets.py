@@ -65,6 +65,8 @@ class Target:
     """Every port of its sandbox is open, to everyone or to who holds a token of its traffic."""
     is_over: bool = False
     """It was open so, and its sandbox does not run any more."""
+    host: str | None = None
+    """What the program inside sees as the host; None: what the visitor said."""
 
 
 class Targets(Protocol):

@@ -10,6 +10,7 @@ Secrets as files are kept in the sandbox's memory (/dev/shm), never on its disk,
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +38,7 @@ from sandboxer.backends.guest import Command, Exit, FileKind, Guest, whole
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, PathNotFound, TooLarge
+from sandboxer.kernel.errors import Broken, Conflict, InvalidRequest, NotFound, PathNotFound, TooLarge
 from sandboxer.kernel.values import value_class
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.lifecycle import FINAL
@@ -53,6 +54,8 @@ MAX_IN_SANDBOX = 64
 # The most that all secrets of a sandbox may have together: an environment has to fit into one execve.
 MAX_IN_SANDBOX_BYTES = 512 * 1024
 _NAME = re.compile(NAME)
+# How a name begins that has its value in itself.
+SEALED = "sealed:"
 
 
 @value_class
@@ -139,8 +142,21 @@ class Vault:
 
         await self._store.write(write)
 
+    def sealed(self, account: str, value: str) -> str:
+        """Returns a value as a name that has it in itself, sealed: for what is said once and kept with a rule
+        of egress, and is no secret that the account has named.
+        """
+        closed = self._seal.close(value.encode(), context=_header(account))
+        return SEALED + base64.urlsafe_b64encode(closed).decode()
+
     async def value_of(self, account: str, name: str) -> str | None:
         """Returns the value for use outside every sandbox (egress); None if there is no such secret."""
+        if name.startswith(SEALED):
+            try:
+                closed = base64.urlsafe_b64decode(name.removeprefix(SEALED))
+                return self._seal.open(closed, context=_header(account)).decode()
+            except (ValueError, Broken):
+                return None
         return (await self.values_of(account, [name])).get(name)
 
     async def values_of(self, account: str, names: Iterable[str]) -> dict[str, str]:
@@ -186,6 +202,10 @@ def _refuse_many(conn: Connection, account: str) -> None:
 def _tell(conn: Connection, subject: str, kind: str, actor: str, at: datetime, **data: object) -> None:
     """Records an event with names only, since events are read by many and kept for long."""
     record(conn, subject=subject, kind=kind, actor=actor, reason="asked", at=at, data=data)
+
+
+def _header(account: str) -> str:
+    return f"header:{account}"
 
 
 def check_name(name: str) -> None:

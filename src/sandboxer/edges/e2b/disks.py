@@ -17,12 +17,14 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.binding import Asked, AskedPathBody, AskedQuery, bind
 from sandboxer.edges.http.demands import confirm_locked, pass_gate
 from sandboxer.edges.http.idempotency import Bind, make_once
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.kernel.values import is_volume_id
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
+from sandboxer.wiring import Platform
 
 # How long the snapshot of a fork is kept whose server died before it dropped it.
 _PASSING = "1h"
@@ -89,7 +91,7 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
 
     ports = platform.access.ports.previews
     every = await ports.of_every_port(record.id)
-    opening = None if every is None else ports.opening(who, is_public=every.is_public)
+    opening = None if every is None else ports.opening(who, is_public=every.is_public, host=every.host)
     also = None if opening is None else lambda conn, _, made: opening(conn, made)
     kept = await snapshots.take(record.id, Wanted(ttl=_PASSING), who)
     try:
@@ -98,12 +100,24 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
     finally:
         await snapshots.drop(kept.id, who)
     for one in made.sandboxes:
+        await _narrow(platform, record, one, who)
         await begin(platform, one, who, asked.lease)
     forks = [
         *(control.Forked.model_construct(sandbox=opened(platform, one, who)) for one in made.sandboxes),
         *(_failed(asked.request, error) for error in made.failed.values()),
     ]
     return answer(forks, 201)
+
+
+async def _narrow(platform: Platform, original: Sandbox, made: Sandbox, who: Caller) -> None:
+    """Gives a fork the rules that the original has got since it was made."""
+    try:
+        kept = (await platform.access.egress.show(original.id, who)).policy
+    except Conflict:
+        # It has no way out.
+        return
+    if kept.version > 1:
+        await platform.access.egress.change(made.id, who, lambda _: kept.policy)
 
 
 def _like(record: Sandbox, timeout: int) -> CreateRequest:

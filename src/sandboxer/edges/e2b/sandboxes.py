@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.access.egress.policy import Packages, policy_of
-from sandboxer.access.egress.rules import Policy
+from sandboxer.access.egress.rules import Action, Injection, Policy, Rule, check_policy, pattern_of
 from sandboxer.artifacts.records import OVER, USABLE
+from sandboxer.backends.contract import Trust
 from sandboxer.edges.e2b.answers import (
     DEFAULT_TAG,
     PAUSED,
@@ -43,6 +44,7 @@ from sandboxer.edges.http.demands import gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, make_once
 from sandboxer.edges.http.matcher import Binding, name_fields
 from sandboxer.edges.http.routes import sandboxes as ours
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
 from sandboxer.kernel.tasks import to_the_end
 from sandboxer.sandboxes import records
@@ -54,9 +56,10 @@ from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.e2b.control import Said
 from sandboxer.wire.operations.declaration import A, B, Operation, Q
 from sandboxer.wire.operations.sandboxes import SandboxPath
+from sandboxer.wiring import Platform
 
 M = TypeVar("M", bound=Said)
-_EVERYWHERE = ("0.0.0.0/0", "::/0")
+_EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
 _LOGS = 1000
 # The first clients of each language that say how to pause only when they are told.
 _SAYS_WHAT_IS_MEANT = {"python": (2, 55), "js": (2, 51)}
@@ -67,11 +70,13 @@ _NOW_S = 60
 async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     _demand_known_client(asked.request)
     platform, who = asked.platform, asked.caller
-    is_public = asked.body.network is None or asked.body.network.allow_public_traffic is not False
+    network = asked.body.network or control.Network()
+    details = _details(platform, network, who)
 
     async def make(bind: Bind | None) -> records.Sandbox:
         wanted = await _with_source(asked, _wanted(asked.request, asked.body))
-        also = platform.access.ports.previews.opening(who, is_public=is_public, also=bind)
+        is_public, host = network.allow_public_traffic is not False, network.mask_request_host
+        also = platform.access.ports.previews.opening(who, is_public=is_public, host=host, also=bind)
         try:
             async with platform.admission.of(wanted, who, gate_proof(asked.request)) as begun:
                 made = await creation.create(platform.sandboxes, begun, who, also=also)
@@ -80,6 +85,8 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
                 raise NotFound(what="template", id=asked.body.template_id, why=error.facts["why"]) from error
             raise
         try:
+            if made.trust is Trust.SEMI and (details.rules or details.secrets):
+                await platform.access.egress.change(made.id, who, lambda first: _with(first, details))
             await begin(platform, made, who, asked.lease)
         except BaseException:
             await to_the_end(lifetime.destroy(platform.sandboxes, made.id, who))
@@ -152,18 +159,51 @@ async def _with_source(asked: AskedBody[control.NewSandbox], wanted: CreateReque
 
 def _network(asked: control.Network, is_open: bool | None) -> str | None:
     """Returns the network in our words; None: as the profile has it."""
-    for field, is_asked in (("network.rules", asked.rules), ("network.egressProxy", asked.egress_proxy)):
-        if is_asked:
-            raise InvalidRequest(field=field, why="this platform does not have it")
+    if asked.egress_proxy:
+        raise InvalidRequest(field="network.egressProxy", why="this platform does not have it")
     allowed, denied = asked.allow_out or [], asked.deny_out or []
-    if is_open is False or (denied and not allowed):
-        denied = denied or list(_EVERYWHERE)
-    if not allowed and not denied:
-        return None
-    if not set(denied) <= set(_EVERYWHERE) or not denied:
-        why = "say what is allowed, and deny everything else (0.0.0.0/0); other rules are not understood"
-        raise InvalidRequest(field="network", why=why)
-    return f"allow:{','.join(allowed)}" if allowed else "none"
+    if is_open is False or not _EVERYWHERE.isdisjoint(denied):
+        return f"allow:{','.join(allowed)}" if allowed else "none"
+    if allowed and not denied:
+        why = "say what is denied besides what is allowed: everything else is 0.0.0.0/0"
+        raise InvalidRequest(field="network.denyOut", why=why)
+    return None
+
+
+def _details(platform: Platform, asked: control.Network, who: Caller) -> Policy:
+    """Returns what a network has besides the word for it: rules against single hosts, and headers that are
+    put into requests. Raises InvalidRequest.
+    """
+    headers = {
+        (host.removesuffix(":443"), header): value
+        for host, rules in (asked.rules or {}).items()
+        for rule in rules
+        for header, value in rule.transform.headers.items()
+    }
+    if any("${" in value for value in headers.values()):
+        raise InvalidRequest(field="network.rules", why="nothing stands for something else in headers here")
+    seal = platform.access.secrets.vault.sealed
+    secrets = (
+        Injection(host=host, header=header, secret=seal(who.account, value))
+        for (host, header), value in headers.items()
+    )
+    return check_policy(Policy(rules=_denials(asked), secrets=tuple(secrets)))
+
+
+def _with(policy: Policy, details: Policy) -> Policy:
+    return replace(policy, rules=(*details.rules, *policy.rules), secrets=details.secrets)
+
+
+def _denials(asked: control.Network) -> tuple[Rule, ...]:
+    """Returns rules against single hosts; what is allowed by name is not denied. Raises InvalidRequest."""
+    denied = {one.removesuffix("/32") for one in asked.deny_out or ()}
+    if not _EVERYWHERE.isdisjoint(denied):
+        return ()
+    single = sorted(denied - set(asked.allow_out or ()))
+    for one in single:
+        if "/" in one:
+            raise InvalidRequest(field="network.denyOut", why=f"{one!r} is a range; deny addresses, or all")
+    return tuple(Rule(action=Action.DENY, host=pattern_of(one, "network.denyOut")) for one in single)
 
 
 async def list_sandboxes(asked: AskedQuery[operations.ListQuery]) -> Response:
@@ -242,6 +282,7 @@ async def change_network(asked: AskedPathBody[SandboxPath, control.ChangeNetwork
     network = _network(asked.body, asked.body.allow_internet_access)
     profile = asked.platform.sandboxes.profiles.find(record.profile)
     policy = Policy() if network == "none" else policy_of(network, profile, Packages())
+    policy = _with(policy, _details(asked.platform, asked.body, asked.caller))
     await asked.platform.access.egress.change(record.id, asked.caller, lambda _: policy)
     return Response(status_code=204)
 

@@ -100,7 +100,9 @@ class Exchange:
         upstream.user = self
         upstream.requests += 1
         head = self.head
-        parts = [head.method, b" ", admission.target, b" HTTP/1.1\r\nHost: ", head.host, b"\r\n"]
+        host = admission.way.target.host
+        seen = head.host if host is None else host.encode("latin-1")
+        parts = [head.method, b" ", admission.target, b" HTTP/1.1\r\nHost: ", seen, b"\r\n"]
         parts += head.lines
         parts += admission.lines
         parts.append(forwarded)

@@ -37,13 +37,28 @@ class VolumeMount(Said):
     path: str
 
 
+class Transform(Said):
+    # Set in requests to the host, instead of what they say.
+    headers: dict[str, Annotated[str, Field(max_length=4096, pattern=r"^[\x20-\x7e]*$")]] = Field(
+        default_factory=dict
+    )
+
+
+class NetworkRule(Said):
+    transform: Transform = Field(default_factory=Transform)
+
+
 class Network(Said):
     # False: the ports are open to who sends the token of its traffic, and to nobody else.
     allow_public_traffic: Annotated[bool | None, Field(alias="allowPublicTraffic")] = None
     allow_out: Annotated[list[str] | None, Field(alias="allowOut", max_length=64)] = None
     deny_out: Annotated[list[str] | None, Field(alias="denyOut", max_length=64)] = None
+    # What programs inside see as the host of requests to their ports; `${PORT}` stands for the port.
+    mask_request_host: Annotated[
+        str | None, Field(alias="maskRequestHost", max_length=255, pattern=r"^[A-Za-z0-9.:\[\]_${}-]+$")
+    ] = None
+    rules: dict[str, Annotated[list[NetworkRule], Field(max_length=64)]] | None = None
     # What is not here, and is refused by name.
-    rules: dict[str, Any] | None = None
     egress_proxy: Annotated[dict[str, Any] | None, Field(alias="egressProxy")] = None
 
 
