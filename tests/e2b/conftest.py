@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.caddy import why_no_caddy
 from tests.support.e2b import PATIENT, Tls, new_api_key, pointed_at, tls_platform
+from tests.support.internet import Internet
 from tests.support.platforms import Up, real_platform, scripted_platform, why_not_real
 
 SETTINGS = {"SANDBOXER_CHARGING": "false", **PATIENT}
@@ -27,10 +28,18 @@ def api_key(up: Up) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def real_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def internet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Internet]:
     if why := why_not_real():
         pytest.skip(why)
-    with real_platform(tmp_path_factory.mktemp("e2b-real") / "state", settings=SETTINGS) as running:
+    made = Internet(tmp_path_factory.mktemp("e2b-internet") / "internet")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def real_up(internet: Internet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    state, settings = tmp_path_factory.mktemp("e2b-real") / "state", {**SETTINGS, **internet.settings}
+    with real_platform(state, settings=settings, program=Internet.__module__) as running:
         yield running
 
 

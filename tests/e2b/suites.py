@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,8 @@ from typing import Any
 import yaml
 
 from tests.support.e2b import Names, Tls, tls_platform
-from tests.support.platforms import ROOT, why_not_real
+from tests.support.internet import Internet
+from tests.support.platforms import IMAGES, ROOT, why_not_real
 
 RESULTS = ROOT / "build" / "e2b.json"
 OUTSIDE = Path(__file__).with_name("outside.yaml")
@@ -35,6 +37,24 @@ POOL_MB = 12_288
 PYTEST = ("pytest", "pytest-asyncio", "pytest-xdist", "pytest-timeout", "pytest-dotenv", "python-dotenv")
 # What their tests in node have no use for: browsers, other runtimes, what generates and checks their source.
 UNUSED = ("@cloudflare/vitest-pool-workers", "@redocly/cli", "@typescript/native", "knip", "wrangler")
+DOMAIN = "sandboxes.test"
+HTTPBIN = """
+from e2b import Template, wait_for_port
+served = '''
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Echo(BaseHTTPRequestHandler):
+    def do_GET(self):
+        seen = {name: self.headers.get_all(name) for name in self.headers}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"headers": seen}).encode())
+HTTPServer(("", 8080), Echo).serve_forever()
+'''
+made = Template().from_template("base").run_cmd(f"cat > httpbin.py <<'END'{served}END")
+made = made.set_start_cmd("python3 /home/user/httpbin.py", wait_for_port(8080))
+Template.build(made, "httpbin", cpu_count=1, memory_mb=512)
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +73,9 @@ class Suite:
 SUITES = (
     Suite("python-sync", "packages/python-sdk", ("tests/sync",)),
     Suite("python-async", "packages/python-sdk", ("tests/async",)),
-    Suite("js", "packages/js-sdk", ("--project", "unit", "--project", "template")),
+    Suite(
+        "js", "packages/js-sdk", tuple(f"--project={one}" for one in ("unit", "template", "connectionConfig"))
+    ),
     Suite("code-interpreter-python", "python", ("tests",)),
     Suite("code-interpreter-js", "js", ()),
 )
@@ -78,12 +100,25 @@ def main(words: Sequence[str]) -> int:
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="e2b-", dir=work) as folder:
         names = Names(Path(folder))
-        with tls_platform(Path(folder) / "state", pool_mb=POOL_MB) as edge:
+        internet = Internet(Path(folder) / "internet", {f".{DOMAIN}": 443})
+        chosen = {"SANDBOXER_IMAGE_MAKERS": "everyone", **internet.settings}
+        chosen["SANDBOXER_IMAGES_DIR"] = str(asked.images)
+        with tls_platform(
+            Path(folder) / "state",
+            pool_mb=POOL_MB,
+            settings=chosen,
+            program=Internet.__module__,
+            domain=DOMAIN,
+            port=_usual_port(),
+        ) as edge:
+            internet.trust(edge.authority)
+            _build_httpbin(asked, names, edge)
             for suite, checkout in _wanted(asked):
                 found = _run(suite, _copied(checkout, suite, work), names, edge, asked)
                 excuses = outside.get(suite.name, {})
                 seen[suite.name] = [_judged(one, excuses) for one in found]
                 _write(seen)
+        internet.close()
         names.close()
     return _report(seen)
 
@@ -93,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--only", action="append", choices=[suite.name for suite in SUITES])
     parser.add_argument("--match", help="only tests whose name has this")
+    parser.add_argument("--path", action="append", default=[], help="only tests of this file or folder")
     parser.add_argument("--workers", default="2")
+    parser.add_argument("--images", type=Path, default=IMAGES)
     parser.add_argument("--work", type=Path, default=Path("/var/tmp/sandboxer-e2b"), help="kept between runs")
     return parser
 
@@ -105,6 +142,25 @@ def _wanted(asked: argparse.Namespace) -> Iterator[tuple[Suite, Path]]:
         for checkout in asked.checkouts:
             if (checkout / suite.folder / "tests").is_dir():
                 yield suite, checkout
+
+
+def _usual_port() -> int | None:
+    """Returns 443, where headers are put into requests to a sandbox; None if somebody else has it."""
+    try:
+        socket.create_server(("", 443)).close()
+    except OSError:
+        return None
+    return 443
+
+
+def _build_httpbin(asked: argparse.Namespace, names: Names, edge: Tls) -> None:
+    """Builds the template that shows callers their headers: the account of E2B's own tests has one."""
+    for suite, checkout in _wanted(asked):
+        if not suite.name.startswith("code"):
+            python = _copied(checkout, SUITES[0], asked.work) / ".venv/bin/python"
+            words = names.command([str(python), "-c", HTTPBIN])
+            subprocess.run(words, env=edge.environment, check=True, stdin=subprocess.DEVNULL)
+            return
 
 
 def _copied(checkout: Path, suite: Suite, work: Path) -> Path:
@@ -145,11 +201,12 @@ def _run(suite: Suite, folder: Path, names: Names, edge: Tls, asked: argparse.Na
     report = folder / "report"
     report.unlink(missing_ok=True)
     if suite.is_python:
-        words = [str(folder / ".venv/bin/python"), "-m", "pytest", *suite.tests, "-q", "--tb=short"]
+        words = [str(folder / ".venv/bin/python"), "-m", "pytest", *(asked.path or suite.tests)]
+        words += ["-q", "--tb=short"]
         words += ["-p", "no:cacheprovider", "-n", asked.workers, f"--junitxml={report}"]
         words += ["-k", asked.match] if asked.match else []
     else:
-        words = ["npx", "vitest", "run", *suite.tests, "--reporter=default", "--reporter=json"]
+        words = ["npx", "vitest", "run", *suite.tests, *asked.path, "--reporter=default", "--reporter=json"]
         words += [f"--outputFile.json={report}", f"--maxWorkers={asked.workers}"]
         words += ["-t", asked.match] if asked.match else []
     environment = {**edge.environment, "HOME": str(folder)}

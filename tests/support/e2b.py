@@ -19,7 +19,7 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import api_key_of
-from tests.support.platforms import NONE, Up, free_port, real_platform
+from tests.support.platforms import NONE, PROGRAM, Up, free_port, real_platform
 
 
 def new_api_key(up: Up, account: str = "e2b") -> str:
@@ -75,28 +75,38 @@ class Tls:
 
 
 @contextmanager
-def tls_platform(state: Path, *, settings: Mapping[str, str] = NONE, pool_mb: int = 3072) -> Iterator[Tls]:
+def tls_platform(
+    state: Path,
+    *,
+    settings: Mapping[str, str] = NONE,
+    pool_mb: int = 3072,
+    program: str = PROGRAM,
+    domain: str = "localhost",
+    port: int | None = None,
+) -> Iterator[Tls]:
     """`sandboxer up --https` on real walls, with a key of an account."""
-    port = free_port()
+    port = port or free_port()
     chosen = {
         "SANDBOXER_CHARGING": "false",
         "SANDBOXER_HTTPS": "true",
+        "SANDBOXER_PROXY_DOMAIN": domain,
         "SANDBOXER_PROXY_HTTPS_PORT": str(port),
         **PATIENT,
         **settings,
     }
-    with real_platform(state, settings=chosen, pool_mb=pool_mb) as up:
+    with real_platform(state, settings=chosen, pool_mb=pool_mb, program=program) as up:
         authority = state / "edge/certificates/pki/authorities/local/root.crt"
         deadline = time.monotonic() + 60
         while not authority.is_file():
             assert time.monotonic() < deadline, f"there is no {authority}"
             time.sleep(0.05)
-        yield Tls(up, new_api_key(up), f"localhost:{port}", authority)
+        yield Tls(up, new_api_key(up), domain if port == 443 else f"{domain}:{port}", authority)
 
 
 class Names:
-    """A name server that leads every name below `localhost` to this machine and knows no other, for programs
-    that take no proxy. They see it in a mount namespace of their own, whose `resolv.conf` is another."""
+    """A name server that leads every name below `localhost` and `test` to this machine and knows no other,
+    for programs that take no proxy. They see it in a mount namespace of their own, whose `resolv.conf` is
+    another."""
 
     def __init__(self, folder: Path) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -123,10 +133,10 @@ class Names:
 
 
 def _answer(asked: bytes) -> bytes:
-    """Returns the address of this machine for a name below `localhost`, as RFC 1035 has it."""
+    """Returns the address of this machine for a name that is ours, as RFC 1035 has it."""
     end = asked.index(b"\0", 12) + 5
     question = asked[12:end]
-    is_here = question[:-4].lower().endswith(b"\x09localhost\0")
+    is_here = question[:-4].lower().endswith((b"\x09localhost\0", b"\x04test\0"))
     wants_ipv4 = struct.unpack(">H", question[-4:-2])[0] == 1
     records = (
         b"\xc0\x0c" + struct.pack(">HHIH4B", 1, 1, 60, 4, 127, 0, 0, 1) if is_here and wants_ipv4 else b""

@@ -32,6 +32,7 @@ from tests.support.forking import Forked, forking
 IMAGES = Path("/var/lib/sandboxer/images")
 ROOT = Path(__file__).resolve().parents[2]
 NONE: Mapping[str, str] = MappingProxyType({})
+PROGRAM = "sandboxer.edges.cli.main"
 Process = subprocess.Popen[bytes] | Forked
 
 
@@ -96,11 +97,18 @@ def why_not_real() -> str | None:
 
 @contextmanager
 def real_platform(
-    state_dir: Path, *, pool_mb: int = 3072, images: Path = IMAGES, settings: Mapping[str, str] = NONE
+    state_dir: Path,
+    *,
+    pool_mb: int = 3072,
+    images: Path = IMAGES,
+    settings: Mapping[str, str] = NONE,
+    program: str = PROGRAM,
 ) -> Iterator[Up]:
     """`sandboxer up` as an operator would start it, with its own state; everything is removed at the end."""
     try:
-        with served_once(state_dir, free_port(), pool_mb=pool_mb, images=images, settings=settings) as up:
+        with served_once(
+            state_dir, free_port(), pool_mb=pool_mb, images=images, settings=settings, program=program
+        ) as up:
             try:
                 yield up
             finally:
@@ -117,9 +125,12 @@ def served_once(
     pool_mb: int = 3072,
     images: Path = IMAGES,
     settings: Mapping[str, str] = NONE,
+    program: str = PROGRAM,
 ) -> Iterator[Up]:
     """One life of the server; sandboxes outlive it. `settings`: its `SANDBOXER_*` variables."""
-    up, process = start_server(state_dir, port, pool_mb=pool_mb, images=images, settings=settings)
+    up, process = start_server(
+        state_dir, port, pool_mb=pool_mb, images=images, settings=settings, program=program
+    )
     try:
         yield up
     finally:
@@ -135,6 +146,7 @@ def start_server(
     images: Path = IMAGES,
     settings: Mapping[str, str] = NONE,
     python: str = sys.executable,
+    program: str = PROGRAM,
 ) -> tuple[Up, Process]:
     """A server that answers; whoever starts it ends it. `python`: of the environment it is installed in."""
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -145,9 +157,11 @@ def start_server(
     with (state_dir / "up.log").open("ab") as log:
         process: Process
         if python == sys.executable:
-            process = forking().start(words, environment, stdout=log.fileno(), stderr=log.fileno())
+            process = forking().start(
+                words, environment, stdout=log.fileno(), stderr=log.fileno(), program=program
+            )
         else:
-            whole = [python, "-m", "sandboxer.edges.cli.main", *words]
+            whole = [python, "-m", program, *words]
             process = subprocess.Popen(whole, env=environment, stdout=log, stderr=log)
     up = Up(f"http://127.0.0.1:{port}", state_dir)
     try:
