@@ -106,6 +106,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir, settings=clients_of_e2b.SETTINGS) as running:
                 many = {"count": 20} if words.quick else {}
                 measure("e2b", lambda: clients_of_e2b.e2b(running, words.image, rounds, **many))
+            settings = {**clients_of_e2b.SETTINGS, "warm_pool": clients_of_e2b.WARM_POOL}
+            with open_platform(folder, images_dir, settings=settings) as running:
+                measure("e2b", lambda: clients_of_e2b.e2b_warm(running, words.image, rounds))
         if "fairness" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("fairness", lambda: fairness(running, rounds))

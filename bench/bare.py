@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 # What E2B's client reads of a new sandbox.
@@ -72,9 +73,15 @@ async def _kill(request: Request) -> Response:
 
 
 async def _start(request: Request) -> Response:
+    """Sends its events one by one, as every daemon does."""
     await request.body()
-    said = b"".join(_envelope(event) for event in EVENTS) + _envelope({}, 2)
-    return Response(said, media_type="application/connect+json")
+
+    async def said() -> AsyncIterator[bytes]:
+        for event in EVENTS:
+            yield _envelope(event)
+        yield _envelope({}, 2)
+
+    return StreamingResponse(said(), media_type="application/connect+json")
 
 
 def _envelope(message: object, flags: int = 0) -> bytes:

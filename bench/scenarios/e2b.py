@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bwrap
+from bench.client import Wire
 from bench.measurements import Bar, Row, Samples, Skipped
 from bench.platform import Running
 from bench.scenarios.life import WARM_UP, Measured, timed
@@ -33,6 +34,7 @@ SETTINGS = {
     "limit_bucket_only": "1000000",
     "limit_address": "1000000",
 }
+WARM_POOL = '{"profile.e2b": 4}'
 SIZE_MB = 100
 ECHO = "/bin/echo hi"
 PROFILE = "profile.e2b"
@@ -48,9 +50,19 @@ def e2b(running: Running, image: Path, rounds: int, *, count: int = 100) -> Iter
     here = _options(running.key.url, _api_key(running))
     with bare_server(running) as port:
         there = _options(f"http://127.0.0.1:{port}", here["api_key"])
-        yield from _lives(theirs.Sandbox, here, there, image, rounds)
+        yield from _lives(theirs.Sandbox, running, here, there, image, rounds)
         yield from _transfers(theirs.Sandbox, here, there, min(rounds, 10))
     yield _crowds(theirs.AsyncSandbox, running, here, min(rounds, 5), count)
+
+
+def e2b_warm(running: Running, image: Path, rounds: int) -> Iterator[Row | Samples]:
+    """The same lives where sandboxes of this kind stand ready; nothing where the client is not installed."""
+    if find_spec("e2b") is None:
+        return
+    here = _options(running.key.url, _api_key(running))
+    with bare_server(running) as port:
+        there = _options(f"http://127.0.0.1:{port}", here["api_key"])
+        yield from _lives(import_module("e2b").Sandbox, running, here, there, image, rounds, which=", warm")
 
 
 def _options(url: str, api_key: str) -> Options:
@@ -64,31 +76,52 @@ def _api_key(running: Running) -> str:
 
 
 def _lives(
-    sandboxes: Any, here: Options, there: Options, image: Path, rounds: int
+    sandboxes: Any,
+    running: Running,
+    here: Options,
+    there: Options,
+    image: Path,
+    rounds: int,
+    *,
+    which: str = "",
 ) -> Iterator[Row | Samples]:
     measured = Measured()
     floor = bwrap.argv(image)
+    wire = running.wire()
     for number in range(WARM_UP + rounds):
         if number == WARM_UP:
             measured.clear()
+        _wait_until_it_rests(wire)
         measured.add("bwrap", bwrap.life_ms(floor))
         for name, options in (("pretended", there), ("here", here)):
             _life(sandboxes, options, name, measured)
     yield Row(
-        figure="create + run + kill through E2B's client",
+        figure=f"create + run + kill through E2B's client{which}",
         subject=measured.samples("here: create + run + kill"),
         baseline=measured.samples("pretended: create + run + kill"),
         bar=Bar(text="≤ 2 × against a server that does nothing", limit=2.0),
     )
     yield Row(
-        figure="create → first output through E2B's client",
+        figure=f"create → first output through E2B's client{which}",
         subject=measured.samples("here: first output"),
         baseline=measured.samples("bwrap"),
         bar=Bar(text="≤ 5.7 × bwrap (40 ms where that takes 7)", limit=40 / 7),
     )
     for name in measured.values:
         if ": " in name:
-            yield measured.samples(name)
+            yield Samples(name + which, "ms", measured.samples(name).values)
+
+
+def _wait_until_it_rests(wire: Wire) -> None:
+    """What a kill left to be removed is gone, and the pool is full: neither may burden the next round."""
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
+        left = wire.ask("GET", "/v1/sandboxes?limit=1").json()["sandboxes"]
+        pool = wire.ask("GET", "/v1/cluster").json()
+        if not left and pool["available"] == pool["pool_size"]:
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"the platform does not come to rest: {left} {pool}")
 
 
 def _life(sandboxes: Any, options: Options, name: str, measured: Measured) -> None:
