@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from cryptography import x509
 from e2b.exceptions import InvalidArgumentException
 
 from e2b import CommandExitException, PtySize, Sandbox
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import bearer_of
-from tests.support.platforms import Up
+from tests.support.e2b import PATIENT, new_api_key, pointed_at
+from tests.support.platforms import Up, real_platform, why_not_real
 
 PATIENCE_S = 30
 # Sends what no client of ours would, as a member of the group, and shows that nothing comes of it.
@@ -211,6 +213,32 @@ def test_sudo_is_there_again_after_whatever_ends_or_holds_processes(real_up: Up,
         sandbox.commands.run("sudo sed -i s/^user:/other:/ /etc/passwd")
         with pytest.raises(InvalidArgumentException, match="no user 'user'"):
             sandbox.commands.run("true")
+
+
+def test_one_that_stood_ready_has_a_sudo_and_an_authority_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if why := why_not_real():
+        pytest.skip(why)
+    settings = {"SANDBOXER_CHARGING": "false", "SANDBOXER_WARM_POOL": '{"profile.e2b": 1}', **PATIENT}
+    state = tmp_path_factory.mktemp("e2b-warm") / "state"
+    with (
+        real_platform(state, settings=settings) as up,
+        pointed_at(up, new_api_key(up)),
+        Sandboxer(owner_file=up.owner_file, url=up.url) as owner,
+    ):
+        # The first spare may be older than what is put into them.
+        for _ in range(2):
+            _until(lambda: owner.status.cluster().available == 1, "one stands ready")
+            sandbox = Sandbox.create(timeout=120)
+            shown = owner.sandbox(sandbox.sandbox_id.replace("-", "_")).refresh()
+            assert "claim" in shown.timings_ms
+            assert sandbox.commands.run("sudo whoami").stdout == "root\n"
+            trusted = sandbox.files.read("/usr/local/share/ca-certificates/sandboxer-egress.crt")
+            assert x509.load_pem_x509_certificate(trusted.encode()).subject.rfc4514_string() == (
+                f"CN=egress of {shown.id}"
+            )
+            sandbox.kill()
 
 
 class Typing:

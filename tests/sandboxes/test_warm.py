@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from sandboxer.access.egress.authority import BUNDLE
+from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.backends.scripted import Scripted
-from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.errors import BackendLost, Conflict
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import Sudo
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.use_cases import creation
+from sandboxer.sandboxes.warm import Kind, Rests, WarmPool
 from tests.support.clock import eventually
 from tests.support.sandboxes import ALICE, OpenPlatform
 
@@ -75,3 +79,43 @@ async def test_a_warm_sandbox_that_dies_is_replaced_and_its_remains_removed(
         dead = next(iter(backend.boxes))
         backend.die(dead)
         await eventually(lambda: dead not in backend.boxes and warm.count() == 2)
+
+
+async def test_what_every_owner_gets_is_in_a_warm_sandbox_before_anybody_has_it(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    wanted = CreateRequest(profile="profile.e2b")
+    async with open_one(warm_pool={"profile.e2b": 1}) as platform:
+        warm = platform.sandboxes.warm
+        await eventually(lambda: warm.count() == 1)
+        # The first may have been made while the platform opened, before there was anything to put in.
+        first = await creation.create(platform.sandboxes, wanted, ALICE)
+        await eventually(lambda: warm.count() == 1)
+        (spare,) = set(backend.boxes) - {first.id}
+        trusted = bytes(backend.boxes[spare].disk.find(BUNDLE)[1].data)
+        assert warm.claim(first, Sudo.NONE) is None
+        made = await creation.create(platform.sandboxes, wanted, ALICE)
+        assert made.id == spare
+        outlet = platform.access.egress.outlets.outlet(made.id)
+        assert outlet is not None
+        assert outlet.authority is not None
+        assert outlet.authority.certificate_pem in trusted
+        assert bytes(backend.boxes[spare].disk.find(BUNDLE)[1].data) == trusted
+    async with open_one() as again:
+        outlet = again.access.egress.outlets.outlet(spare)
+        assert outlet is not None
+        assert outlet.authority is not None
+        assert outlet.authority.certificate_pem in trusted
+
+
+async def test_a_warm_sandbox_that_could_not_be_prepared_is_removed(backend: Scripted) -> None:
+    kind = Kind(backend.name, "base", Resources(vcpus=1, memory_mb=64, disk_mb=64, pids=16), Trust.ZERO)
+    pool = WarmPool({backend.name: backend}, {kind: 1})
+
+    async def prepare(order: Order, handle: Handle, sudo: Sudo) -> Rests:
+        raise BackendLost(why="it died")
+
+    with pytest.raises(BackendLost):
+        await pool.make(kind, prepare)
+    assert not backend.boxes
+    assert pool.count() == 0

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from sandboxer.backends.contract import Order
 from sandboxer.backends.guest import Command, Exit, Guest, whole
 from sandboxer.kernel.errors import GuestRefused
 from sandboxer.sandboxes.dependencies import OpenGuest
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.warm import Rest
 
 PLACE = "/usr/local/bin/sudo"
 log = logging.getLogger(__name__)
@@ -43,15 +45,27 @@ class SudoHook:
         """
         # A volume is root's when it is new, and here nobody is root without asking.
         folders = [volume.path for volume in sandbox.volumes if not volume.is_read_only]
+        await self._serve(sandbox.id, open_guest, folders)
+
+    async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
+        """Does all of it: a spare has no volumes."""
+        await self._serve(order.sandbox_id, open_guest, ())
+        return _nothing_more
+
+    async def _serve(self, sandbox_id: str, open_guest: OpenGuest, folders: Sequence[str]) -> None:
         try:
             guest = await open_guest()
             await guest.files.write(PLACE, whole(self._program), mode=0o755)
             code = await _run(guest, (PLACE, "--serve", *folders))
         except (GuestRefused, OSError) as error:
-            log.warning("%s has no sudo: %s", sandbox.id, error)
+            log.warning("%s has no sudo: %s", sandbox_id, error)
         else:
             if code:
-                log.warning("%s has no sudo: its server ended with %s", sandbox.id, code)
+                log.warning("%s has no sudo: its server ended with %s", sandbox_id, code)
+
+
+async def _nothing_more(sandbox: Sandbox) -> None:
+    """Is what is left to do in a spare."""
 
 
 async def _run(guest: Guest, argv: Sequence[str]) -> int:

@@ -120,6 +120,18 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return await _settle(asyncio.ensure_future(work))
 
 
+async def together(*works: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Runs all of them beside each other and returns their results. If one raises, the others are cancelled
+    and awaited, and its error is raised as it is.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
 async def in_thread(executor: Executor, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Runs `act` in a thread, which cannot be stopped. A cancellation is raised only after it has ended."""
     run = counted(lambda: act(*args, **kwargs))

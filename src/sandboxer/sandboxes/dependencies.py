@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.contract import Backend, Fingerprint, Handle, Spares, Trust
+from sandboxer.backends.contract import Backend, Fingerprint, Handle, Order, Spares, Trust
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
+from sandboxer.kernel.tasks import together
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
@@ -20,7 +21,7 @@ from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
 from sandboxer.sandboxes.requests import Makers
-from sandboxer.sandboxes.warm import WarmPool
+from sandboxer.sandboxes.warm import Rest, Rests, WarmPool
 
 OpenGuest = Callable[[], Awaitable[Guest]]
 
@@ -42,6 +43,14 @@ class StartHook(Protocol):
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Prepare a sandbox whose processes have just started. Raises what keeps it from being ready."""
+
+
+@runtime_checkable
+class PreparesSpares(Protocol):
+    """A start hook that does a part of its work before a spare has an owner."""
+
+    async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
+        """Put into a spare what every owner would get. Returns what does the rest, in place of `on_start`."""
 
 
 @value_class
@@ -97,16 +106,36 @@ class SandboxDependencies:
             env.update(start_hook.env(sandbox))
         return env
 
-    async def on_start(self, sandbox: Sandbox, handle: Handle) -> None:
-        """Call the start hooks, which put into it what must be there before it is ready."""
+    async def on_start(self, sandbox: Sandbox, handle: Handle, rests: Rests | None = None) -> None:
+        """Call the start hooks, which put into it what must be there before it is ready; of those that
+        prepared it as a spare, `rests` is what they have left to do.
+        """
 
         async def guest() -> Guest:
             return await self.backend_of(sandbox).guest(handle)
 
+        async def call(start_hooks: Sequence[StartHook]) -> None:
+            for start_hook in start_hooks:
+                rest = None if rests is None else rests.get(start_hook)
+                await (start_hook.on_start(sandbox, guest) if rest is None else rest(sandbox))
+
         profile = self.profiles.find(sandbox.profile)
-        has_sudo = profile is not None and profile.sudo is not Sudo.NONE
-        for start_hook in (*self.start_hooks, *(self.sudo_hooks if has_sudo else ())):
-            await start_hook.on_start(sandbox, guest)
+        if profile is None or profile.sudo is Sudo.NONE:
+            await call(self.start_hooks)
+        else:
+            # What they do inside takes longest, and neither needs the other.
+            await together(call(self.start_hooks), call(self.sudo_hooks))
+
+    async def prepare(self, order: Order, handle: Handle, sudo: Sudo) -> Rests:
+        """Let the start hooks do in a spare what is the same for every owner."""
+
+        async def guest() -> Guest:
+            return await self.backends[handle.backend].guest(handle)
+
+        start_hooks = (*self.start_hooks, *(() if sudo is Sudo.NONE else self.sudo_hooks))
+        return {
+            one: await one.prepare(order, guest) for one in start_hooks if isinstance(one, PreparesSpares)
+        }
 
     async def check_hooks(self, profile: Profile, requested: Sandbox) -> None:
         """Raise unless the start hooks can give it the network it asks for and the secrets of its profile."""
@@ -114,6 +143,9 @@ class SandboxDependencies:
             raise NotAvailable(
                 what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them"
             )
+        if not refs and requested.network is None:
+            # It asks for nothing that could be refused.
+            return
         for start_hook in self.start_hooks:
             await start_hook.check(requested, refs)
 

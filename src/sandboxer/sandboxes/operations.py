@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -49,6 +50,15 @@ class Operations:
         """Wait until no operation of these names is under way."""
         while busy := [operation for operation in self._running.values() if operation.name in names]:
             await busy[0].over.wait()
+
+    async def settled(self, name: str, *, within_s: float) -> bool:
+        """Wait until the operations of this name that are under way now are over. False: there are none."""
+        busy = [operation for operation in self._running.values() if operation.name == name]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                for operation in busy:
+                    await operation.over.wait()
+        return bool(busy)
 
     async def free(self, sandbox_id: str) -> None:
         """Wait until nothing is under way on this sandbox."""

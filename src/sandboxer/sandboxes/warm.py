@@ -1,4 +1,5 @@
-"""The warm pool holds sandboxes that are made before anyone asks (decision 0004), without a record.
+"""The warm pool holds sandboxes that are made before anyone asks (decision 0004), without a record. What
+start hooks put into every sandbox of a kind, whoever gets it, is in them already.
 
 Their backend marks them as unused, so a start after a crash removes them at once, unlike anything else
 without a record.
@@ -9,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sandboxer.backends.contract import Backend, Handle, Order, Resources, Trust
 from sandboxer.kernel.values import brief_value_class, new_id
+from sandboxer.sandboxes.profiles import Sudo
 from sandboxer.sandboxes.records import Sandbox
 
 log = logging.getLogger(__name__)
+# What a start hook has left to do in a spare when somebody gets it.
+Rest = Callable[[Sandbox], Awaitable[None]]
+Rests = Mapping[object, Rest]
 
 
 @brief_value_class
@@ -26,6 +31,17 @@ class Kind:
     image: str
     resources: Resources
     trust: Trust
+    sudo: Sudo = Sudo.NONE
+
+
+@brief_value_class
+class Spare:
+    handle: Handle
+    # By start hook. One that is not among them has done nothing in it yet.
+    rests: Rests
+
+
+Prepare = Callable[[Order, Handle, Sudo], Awaitable[Rests]]
 
 
 @brief_value_class
@@ -41,28 +57,28 @@ class WarmPool:
     def __init__(self, backends: Mapping[str, Backend], wanted: Mapping[Kind, int]) -> None:
         self._backends = backends
         self._wanted = dict(wanted)
-        self._ready: dict[Kind, deque[Handle]] = {kind: deque() for kind in wanted}
+        self._ready: dict[Kind, deque[Spare]] = {kind: deque() for kind in wanted}
         # Being made, or claimed and about to get a record: they are in use although they have no record.
         self._reserved: set[str] = set()
         self._called = asyncio.Event()
         self._called.set()
 
-    def claim(self, sandbox: Sandbox) -> Handle | None:
+    def claim(self, sandbox: Sandbox, sudo: Sudo) -> Spare | None:
         """Return one that fits, or None. The caller must call `claimed` once it has a record or is gone."""
-        kind = Kind(sandbox.backend, sandbox.image, sandbox.resources, sandbox.trust)
+        kind = Kind(sandbox.backend, sandbox.image, sandbox.resources, sandbox.trust, sudo)
         if not (ready := self._ready.get(kind)):
             return None
-        handle = ready.popleft()
-        self._reserved.add(handle.sandbox_id)
+        spare = ready.popleft()
+        self._reserved.add(spare.handle.sandbox_id)
         self._called.set()
-        return handle
+        return spare
 
     def claimed(self, sandbox_id: str) -> None:
         self._reserved.discard(sandbox_id)
 
     def holds(self, sandbox_id: str) -> bool:
         return sandbox_id in self._reserved or any(
-            handle.sandbox_id == sandbox_id for ready in self._ready.values() for handle in ready
+            spare.handle.sandbox_id == sandbox_id for ready in self._ready.values() for spare in ready
         )
 
     def count(self) -> int:
@@ -77,9 +93,9 @@ class WarmPool:
         False: it was not here.
         """
         for ready in self._ready.values():
-            for handle in ready:
-                if handle.sandbox_id == sandbox_id:
-                    ready.remove(handle)
+            for spare in ready:
+                if spare.handle.sandbox_id == sandbox_id:
+                    ready.remove(spare)
                     self._called.set()
                     return True
         return False
@@ -95,9 +111,9 @@ class WarmPool:
                 return kind
         return None
 
-    async def make(self, kind: Kind) -> None:
+    async def make(self, kind: Kind, prepare: Prepare) -> None:
         """Make one more of this kind. Raises what the backend raises; nothing is left then."""
-        sandbox_id = new_id("sbx")
+        sandbox_id, backend = new_id("sbx"), self._backends[kind.backend]
         self._reserved.add(sandbox_id)
         try:
             order = Order(
@@ -107,7 +123,13 @@ class WarmPool:
                 trust=kind.trust,
                 is_spare=True,
             )
-            self._ready[kind].append(await self._backends[kind.backend].provision(order))
+            handle = await backend.provision(order)
+            try:
+                rests = await prepare(order, handle, kind.sudo)
+            except BaseException:
+                await backend.teardown(sandbox_id)
+                raise
+            self._ready[kind].append(Spare(handle, rests))
         finally:
             self._reserved.discard(sandbox_id)
 
@@ -115,9 +137,9 @@ class WarmPool:
         """Remove all of them, because the next server cannot use them."""
         for kind, ready in self._ready.items():
             while ready:
-                handle = ready.popleft()
+                sandbox_id = ready.popleft().handle.sandbox_id
                 try:
-                    await self._backends[kind.backend].teardown(handle.sandbox_id)
+                    await self._backends[kind.backend].teardown(sandbox_id)
                 except Exception:
                     # The server is ending: the others must be removed too.
-                    log.exception("warm sandbox %s stays behind until the next start", handle.sandbox_id)
+                    log.exception("warm sandbox %s stays behind until the next start", sandbox_id)

@@ -201,7 +201,8 @@ def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:
     wanted = {}
     for profile_id, number in settings.warm_pool.items():
         profile = profiles.get(profile_id)
-        wanted[Kind(profile.backend, profile.image, profile.resources, profile.trust)] = number
+        kind = Kind(profile.backend, profile.image, profile.resources, profile.trust, profile.sudo)
+        wanted[kind] = number
     return wanted
 
 

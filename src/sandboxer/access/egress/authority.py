@@ -14,7 +14,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import certifi
@@ -25,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sandboxer.backends.guest import WAY_OUT_PORT, Files, whole
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.tasks import together
 from sandboxer.kernel.values import brief_value_class
 
 _LIFE = timedelta(days=3650)
@@ -92,11 +93,19 @@ def make_authority(sandbox_id: str, now: datetime) -> KeptAuthority:
 class Authority:
     def __init__(self, kept: KeptAuthority) -> None:
         self.certificate_pem = kept.certificate_pem
-        self._certificate = x509.load_pem_x509_certificate(kept.certificate_pem)
-        key = serialization.load_pem_private_key(kept.key_pem, None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        self._key = key
+        self._key_pem = kept.key_pem
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
+
+    # Read with the first connection that is opened, which few sandboxes have.
+    @cached_property
+    def _certificate(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self.certificate_pem)
+
+    @cached_property
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        key = serialization.load_pem_private_key(self._key_pem, None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return key
 
     def context_for(self, host: str, now: datetime) -> ssl.SSLContext:
         """Returns the TLS context that is presented to a program inside that connects to this host."""
@@ -174,8 +183,8 @@ async def place_files(files: Files, authority_pem: bytes, sandbox_id: str) -> No
     why.
     """
     try:
-        for path, content in contents(authority_pem).items():
-            await files.write(path, whole(content), mode=0o644)
+        wanted = contents(authority_pem).items()
+        await together(*(files.write(path, whole(content), mode=0o644) for path, content in wanted))
     except SandboxerError as error:
         log.warning("sandbox %s did not take its egress files: %s", sandbox_id, error)
 

@@ -31,12 +31,12 @@ from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy
 from sandboxer.accounts.authority import demand, find_authority
 from sandboxer.accounts.delegation import accounts_above
-from sandboxer.backends.contract import Trust
+from sandboxer.backends.contract import Order, Trust
 from sandboxer.backends.guest import WAY_OUT_PORT, Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
-from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.kernel.tasks import TaskOwner, together
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.money import quotes
 from sandboxer.money.metering import charge_once
@@ -47,6 +47,7 @@ from sandboxer.sandboxes.lifecycle import FINAL, LIVE
 from sandboxer.sandboxes.profiles import NetworkDefault
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.warm import Rest
 from sandboxer.store.engine import Store
 from sandboxer.wire.operations.declaration import Scope
 
@@ -136,6 +137,7 @@ class Outlets:
         # Only one task at a time reads rules and applies them, so that an earlier read never wins.
         self._ruling = asyncio.Lock()
         dependencies.repository.on_change(self._changed)
+        dependencies.repository.with_each_new(self._record)
 
     # ---- what the package below asks (sandboxes/dependencies.py) ----
 
@@ -171,12 +173,22 @@ class Outlets:
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
+        await self._begin(open_guest, None, sandbox)
+
+    async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
+        """Makes the authority of a spare, and puts in what trusts it; its rules are those of its owner."""
+        made = None
+        if self._has_way_out(order.trust):
+            made = make_authority(order.sandbox_id, self._clock.now())
+            await place_files((await open_guest()).files, made.certificate_pem, order.sandbox_id)
+        return partial(self._begin, open_guest, made)
+
+    async def _begin(self, open_guest: OpenGuest, placed: KeptAuthority | None, sandbox: Sandbox) -> None:
+        """Opens the way out. `placed`: the authority that it trusts already."""
         if not self._leads_out(sandbox):
             return
         guest = await open_guest()
-        entry = await self._entry(sandbox)
-        relay = await _listen(guest, sandbox)
-        await place_files(guest.files, entry.kept.certificate, sandbox.id)
+        entry, relay = await together(self._trusted(guest, placed, sandbox), _listen(guest, sandbox))
         if entry.task is not None:
             entry.task.cancel()
         entry.is_closed = False
@@ -185,11 +197,21 @@ class Outlets:
             name=f"egress of {sandbox.id}",
         )
 
+    async def _trusted(self, guest: Guest, placed: KeptAuthority | None, sandbox: Sandbox) -> _Open:
+        """Returns the outlet of a sandbox that trusts its authority."""
+        entry = await self._entry(sandbox, placed)
+        if placed is None:
+            await place_files(guest.files, entry.kept.certificate, sandbox.id)
+        return entry
+
     def _leads_out(self, sandbox: Sandbox) -> bool:
         """Tells whether a sandbox has a way out. Those made before the operator forbade it run on without
         one.
         """
-        return sandbox.trust is Trust.SEMI and self._dependencies.trust_max is Trust.SEMI
+        return self._has_way_out(sandbox.trust)
+
+    def _has_way_out(self, trust: Trust) -> bool:
+        return trust is Trust.SEMI and self._dependencies.trust_max is Trust.SEMI
 
     async def _relay(self, outlet: Outlet, relay: Relay) -> None:
         try:
@@ -266,12 +288,20 @@ class Outlets:
 
     # ---- records ----
 
-    async def _entry(self, sandbox: Sandbox) -> _Open:
+    async def _entry(self, sandbox: Sandbox, placed: KeptAuthority | None) -> _Open:
         async with self._ruling:
             entry = self._open.get(sandbox.id)
             if entry is not None:
                 return entry
-            kept, policy, wider = await self._store.write(partial(self._load, sandbox))
+            if self._dependencies.repository.peek(sandbox.id) is None:
+                # A spare that is being claimed: what is its own is written with its record.
+                kept, policy = self._new_outlet(sandbox, placed), self._first(sandbox)
+                wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
+            else:
+                found = await self._store.read(partial(_load, sandbox))
+                if found is None:
+                    found = await self._store.write(partial(self._ensure, sandbox))
+                kept, policy, wider = found
             key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
             outlet = Outlet(
                 sandbox.id,
@@ -286,28 +316,41 @@ class Outlets:
             entry = self._open[sandbox.id] = _Open(outlet, kept, sandbox)
             return entry
 
-    def _load(self, sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]]:
-        kept = records.load_outlet(conn, sandbox.id)
-        if kept is None:
-            made = make_authority(sandbox.id, self._clock.now())
-            kept = KeptOutlet(
-                sandbox_id=sandbox.id,
-                account=sandbox.account,
-                certificate=made.certificate_pem,
-                sealed_key=self._seal.close(made.key_pem, context=_context(sandbox.id)),
-            )
-            records.insert_outlet(conn, kept)
-        policy = records.load_policy(conn, sandbox.id)
-        if policy is None:
-            policy = KeptPolicy(
-                subject=sandbox.id,
-                account=sandbox.account,
-                policy=self._first(sandbox),
-                version=1,
-                changed_at=self._clock.now(),
-            )
-            records.save_policy(conn, policy)
-        return kept, policy.policy, records.wider_policies(conn, sandbox.account)
+    def _record(self, conn: Connection, sandbox: Sandbox) -> None:
+        """Writes what a new sandbox with a way out has of its own, in the transaction of its record."""
+        if not self._leads_out(sandbox):
+            return
+        entry = self._open.get(sandbox.id)
+        records.insert_outlet(conn, self._new_outlet(sandbox, None) if entry is None else entry.kept)
+        records.save_policy(conn, self._new_policy(sandbox))
+
+    def _ensure(self, sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]]:
+        """Writes what is missing of a sandbox that had no way out when it was recorded."""
+        if records.load_outlet(conn, sandbox.id) is None:
+            records.insert_outlet(conn, self._new_outlet(sandbox, None))
+        if records.load_policy(conn, sandbox.id) is None:
+            records.save_policy(conn, self._new_policy(sandbox))
+        found = _load(sandbox, conn)
+        assert found is not None
+        return found
+
+    def _new_outlet(self, sandbox: Sandbox, placed: KeptAuthority | None) -> KeptOutlet:
+        made = placed or make_authority(sandbox.id, self._clock.now())
+        return KeptOutlet(
+            sandbox_id=sandbox.id,
+            account=sandbox.account,
+            certificate=made.certificate_pem,
+            sealed_key=self._seal.close(made.key_pem, context=_context(sandbox.id)),
+        )
+
+    def _new_policy(self, sandbox: Sandbox) -> KeptPolicy:
+        return KeptPolicy(
+            subject=sandbox.id,
+            account=sandbox.account,
+            policy=self._first(sandbox),
+            version=1,
+            changed_at=self._clock.now(),
+        )
 
     def _first(self, sandbox: Sandbox) -> Policy:
         return policy_of(sandbox.network, self._dependencies.profiles.find(sandbox.profile), self.packages)
@@ -347,6 +390,14 @@ class Outlets:
         if sandbox.state in FINAL:
             records.forget_authority(conn, sandbox.id)
         return counted
+
+
+def _load(sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]] | None:
+    """Returns what is kept of the way out of a sandbox; None if something is missing."""
+    kept, policy = records.load_outlet(conn, sandbox.id), records.load_policy(conn, sandbox.id)
+    if kept is None or policy is None:
+        return None
+    return kept, policy.policy, records.wider_policies(conn, sandbox.account)
 
 
 def _at_or_below(conn: Connection, account: str, outlets: Sequence[Outlet]) -> list[Outlet]:

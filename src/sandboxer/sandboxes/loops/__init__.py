@@ -7,6 +7,7 @@ twice a second.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -20,6 +21,8 @@ from sandboxer.sandboxes.reconciler import watch_deaths
 log = logging.getLogger(__name__)
 # After a failure (a full host, say), how long to leave it.
 PAUSE = timedelta(seconds=10)
+# How long another is not made after one was taken, if there are more: whoever has it is using it now.
+LULL_S = 0.1
 
 
 def start_loops(dependencies: SandboxDependencies, tasks: TaskOwner) -> None:
@@ -35,10 +38,12 @@ async def keep_filled(dependencies: SandboxDependencies) -> None:
     """Keep the warm pool filled, one sandbox at a time, and only while nobody waits for a create."""
     while True:
         await dependencies.warm.call()
+        if dependencies.warm.count():
+            await asyncio.sleep(LULL_S)
         while (kind := dependencies.warm.missing()) is not None:
             await dependencies.operations.quiet(LONG)
             try:
-                await dependencies.warm.make(kind)
+                await dependencies.warm.make(kind, dependencies.prepare)
             except Exception as error:
                 # An outermost loop: without warm sandboxes the platform is slower, not broken.
                 log.warning("could not make a warm sandbox: %r", error)

@@ -16,7 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from sandboxer.backends.contract import Backend, ChecksHost, Handle, KnowsImages, Snapshots, Volumes
+from sandboxer.backends.contract import (
+    Backend,
+    ChecksHost,
+    Handle,
+    KnowsImages,
+    Order,
+    Snapshots,
+    Volumes,
+)
 from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
@@ -37,6 +45,7 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+from sandboxer.sandboxes.warm import Spare
 from sandboxer.store.repository import Also
 
 
@@ -80,9 +89,9 @@ async def create(
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
     is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
     is_plain = is_plain and not profile.nests
-    handle = dependencies.warm.claim(requested) if is_plain else None
-    if handle is not None:
-        return await _claim(dependencies, requested, handle, watch, actor_of(caller), also)
+    spare = dependencies.warm.claim(requested, profile.sudo) if is_plain else None
+    if spare is not None:
+        return await _claim(dependencies, requested, spare, watch, actor_of(caller), also)
     if isinstance(backend, ChecksHost):
         # A host that can make nothing refuses now, before there is a record that would fail.
         await backend.check_host()
@@ -120,19 +129,19 @@ async def recall(
 async def _claim(
     dependencies: SandboxDependencies,
     requested: Sandbox,
-    handle: Handle,
+    spare: Spare,
     watch: Stopwatch,
     actor: str,
     also: Also | None,
 ) -> Sandbox:
     """Give a warm sandbox a record under the id that it was made with."""
-    sandbox = planning.renamed(requested, handle.sandbox_id)
+    sandbox = planning.renamed(requested, spare.handle.sandbox_id)
 
     async def act() -> Sandbox:
         try:
             watch.lap("claim")
-            await dependencies.on_start(sandbox, handle)
-            ready = ready_step(dependencies, sandbox, handle, watch, actor, reason="claimed_warm")
+            await dependencies.on_start(sandbox, spare.handle, spare.rests)
+            ready = ready_step(dependencies, sandbox, spare.handle, watch, actor, reason="claimed_warm")
             opened = await dependencies.repository.create(sandbox, _placed(sandbox, actor), ready, also=also)
         except BaseException:
             # Without a record nobody would remove it before the next start.
@@ -186,6 +195,8 @@ log = logging.getLogger(__name__)
 SETUP_TIMEOUT_S = 600
 MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_REPORT_BYTES = 64 * 1024
+# How long a create waits for others to leave when the host is full.
+LEAVING_S = 5.0
 # The record of a sandbox that the host had no room for stays so long: enough to read why.
 REFUSED_KEPT = timedelta(minutes=10)
 
@@ -254,9 +265,10 @@ async def establish(
     try:
         profile = dependencies.profiles.find(sandbox.profile)
         nests = profile is not None and profile.nests
-        handle = await backend.provision(replace(sandbox.order(), nests=nests))
+        handle = await _provision(dependencies, backend, replace(sandbox.order(), nests=nests))
         watch.lap("provision")
         await dependencies.on_start(sandbox, handle)
+        watch.lap("hooks")
         report = await _set_up(dependencies, handle, sandbox, setup, watch)
         return await dependencies.repository.move(
             sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
@@ -265,6 +277,16 @@ async def establish(
         # Also when cancelled: a destroy ends a create by cancelling it.
         await _undo(dependencies, backend, sandbox, error, actor, is_new=is_new)
         raise
+
+
+async def _provision(dependencies: SandboxDependencies, backend: Backend, order: Order) -> Handle:
+    try:
+        return await backend.provision(order)
+    except NoCapacity:
+        # Those whose destroy was answered before they were gone will have left their place in a moment.
+        if not await dependencies.operations.settled("destroy", within_s=LEAVING_S):
+            raise
+        return await backend.provision(order)
 
 
 def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
