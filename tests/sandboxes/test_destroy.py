@@ -8,13 +8,59 @@ from datetime import timedelta
 import pytest
 
 from sandboxer.backends.scripted import Scripted
-from sandboxer.kernel.errors import BackendLost, Conflict, NotFound
+from sandboxer.kernel.errors import BackendLost, Conflict, IllegalTransition, NoCapacity, NotFound
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, inspection, lifetime
 from sandboxer.sandboxes.use_cases.access import open_line
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ACTS, ALICE, BOB, OWNER, OpenPlatform
+
+
+class Slow(Scripted):
+    """Removes nothing before it may."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(name="ext.namespaces", clock=clock)
+        self.may_remove = asyncio.Event()
+
+    async def teardown(self, sandbox_id: str) -> None:
+        await self.may_remove.wait()
+        await super().teardown(sandbox_id)
+
+
+@pytest.fixture
+def slow(clock: ManualClock) -> Slow:
+    return Slow(clock)
+
+
+async def test_a_destroy_that_nobody_waits_for_is_certain_when_it_is_answered(
+    open_one: OpenPlatform, slow: Slow
+) -> None:
+    async with open_one(on=slow) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        ending = await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE, wait=False)
+        assert ending.state is State.DESTROYING
+        with pytest.raises(IllegalTransition):
+            async with open_line(platform.sandboxes, sandbox.id, ALICE, activity="exec"):
+                pass
+        slow.may_remove.set()
+        gone = await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+        assert gone.state is State.DESTROYED
+        assert slow.calls.count(("teardown", sandbox.id)) == 1
+
+
+async def test_a_create_waits_for_the_place_of_those_that_are_being_destroyed(
+    open_one: OpenPlatform, slow: Slow
+) -> None:
+    async with open_one(on=slow) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE, wait=False)
+        slow.fail_next("provision", NoCapacity(resource="memory", why="full"))
+        making = asyncio.ensure_future(creation.create(platform.sandboxes, CreateRequest(), ALICE))
+        await eventually(lambda: [method for method, _ in slow.calls].count("provision") == 2)
+        slow.may_remove.set()
+        assert (await making).state is State.READY
 
 
 async def test_a_destroyed_sandbox_is_gone_and_its_record_stays(

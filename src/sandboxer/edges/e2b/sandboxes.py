@@ -231,8 +231,11 @@ async def get(asked: Asked[SandboxPath]) -> Response:
 
 
 async def kill(asked: Asked[SandboxPath]) -> Response:
-    await present(asked)
-    await ours.destroy(asked)
+    """Answers when its end is recorded, as E2B does: from then on nobody finds it, and it is removed
+    meanwhile. One with volumes is waited for: whoever kills it may give them to another at once.
+    """
+    record = await present(asked)
+    await ours.end(asked, wait=bool(record.volumes))
     return Response(status_code=204)
 
 

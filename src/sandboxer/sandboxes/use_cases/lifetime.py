@@ -254,16 +254,22 @@ async def _halt(
 
 
 async def destroy(
-    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, despite_lock: bool = False
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    caller: Caller,
+    *,
+    despite_lock: bool = False,
+    wait: bool = True,
 ) -> Sandbox:
     """Destroy a sandbox. Destroyed already is success; one that is being made is undone.
 
-    `despite_lock` says that a second proof allowed it, or that its key is ending.
+    `despite_lock` says that a second proof allowed it, or that its key is ending. Without `wait` it is
+    `destroying` when this returns: from then on nobody can use it, and it ends whatever happens.
     """
     sandbox = await dependencies.visible(sandbox_id, caller)
     check = None if despite_lock else refuse_guarded
     return await remove(
-        dependencies, sandbox, actor=actor_of(caller), reason="destroyed_by_caller", check=check
+        dependencies, sandbox, actor=actor_of(caller), reason="destroyed_by_caller", check=check, wait=wait
     )
 
 
@@ -274,11 +280,13 @@ async def remove(
     actor: str,
     reason: str,
     check: Callable[[Sandbox], None] | None = None,
+    wait: bool = True,
 ) -> Sandbox:
     """Bring it to `destroyed`. The intent is recorded first, so that a start finishes what a crash
     interrupted.
 
-    `check` may refuse it in the transaction that records the intent.
+    `check` may refuse it in the transaction that records the intent. Without `wait` the rest goes on by
+    itself, unless something else is under way on it.
     """
     if sandbox.state is State.DESTROYED:
         return sandbox
@@ -287,6 +295,9 @@ async def remove(
     async def act() -> Sandbox:
         return await finish(dependencies, sandbox.id, actor=actor)
 
+    if not wait and dependencies.operations.running(sandbox.id) is None:
+        dependencies.operations.start(sandbox.id, "destroy", act)
+        return dependencies.repository.peek(sandbox.id) or sandbox
     return await dependencies.operations.preempt(sandbox.id, "destroy", act)
 
 

@@ -149,13 +149,20 @@ async def change(asked: AskedPathBody[operations.SandboxPath, ChangeSandbox]) ->
 
 
 async def destroy(asked: Asked[operations.SandboxPath]) -> Sandbox:
-    platform, who = asked.platform, asked.caller
-    is_confirmed = await confirm_locked_sandbox(asked.request, asked.path.sandbox_id, action="destroy")
+    record = await end(asked)
+    await asked.platform.access.egress.outlets.settle(record.id)
+    return await _with_actuals(asked.platform, record)
+
+
+async def end(asked: Asked[operations.SandboxPath], *, wait: bool = True) -> records.Sandbox:
+    """Destroys it, or without `wait` only sees to it that it will be destroyed."""
+    platform, sandbox_id = asked.platform, asked.path.sandbox_id
+    is_confirmed = await confirm_locked_sandbox(asked.request, sandbox_id, action="destroy")
     # Its last bytes of traffic are part of its cost: those known now, and those of its very end.
-    await platform.access.egress.outlets.settle(asked.path.sandbox_id)
-    record = await lifetime.destroy(platform.sandboxes, asked.path.sandbox_id, who, despite_lock=is_confirmed)
-    await platform.access.egress.outlets.settle(asked.path.sandbox_id)
-    return await _with_actuals(platform, record)
+    await platform.access.egress.outlets.settle(sandbox_id)
+    return await lifetime.destroy(
+        platform.sandboxes, sandbox_id, asked.caller, despite_lock=is_confirmed, wait=wait
+    )
 
 
 async def recreate(asked: Asked[operations.SandboxPath]) -> Sandbox:
