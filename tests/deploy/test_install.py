@@ -204,6 +204,12 @@ def removed(machine: Machine) -> None:
     assert owner["public_key"]
 
 
+def busy() -> float:
+    """Seconds that the processors of this host have worked, for whomever."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
 # What the installer would ask for, and what an image is built with.
 PACKAGES = ("python3", "python3-venv", "btrfs-progs", "util-linux", "mount", "procps", "mmdebstrap")
 
@@ -222,7 +228,7 @@ def test_the_first_output_comes_soon_after_the_pasted_line(
     wheel = build_wheel(tmp_path)
     shutil.copy(wheel, root)
     shutil.copy(SCRIPT, root)
-    machine, is_quiet = Machine(root), os.getloadavg()[0] < 1
+    machine = Machine(root)
     line = f"""
 set -e
 sh /install.sh --from /{wheel.name} {image} >&2
@@ -232,10 +238,12 @@ date +%s.%N >/first-output
 sandboxer delete dev >&2
 sandboxer uninstall --purge --yes >&2
 """
-    counting, began = [sys.executable, "-c", COUNTED, str(tmp_path / "cpu")], time.time()
+    counting, busy_s, began = [sys.executable, "-c", COUNTED, str(tmp_path / "cpu")], busy(), time.time()
     done = machine("sh", "-c", line, under=counting)
     assert (done.returncode, done.stdout) == (0, "it runs\n"), done.stderr
     took_s, cpu_s = float((root / "first-output").read_text()) - began, float((tmp_path / "cpu").read_text())
+    # What others had of the processors meanwhile; the kernel's own threads have a little, too.
+    is_quiet = busy() - busy_s - cpu_s < 0.2 * (time.time() - began)
     with capsys.disabled():
         print(
             f"\nfirst output after {took_s:.1f} s, {cpu_s:.1f} s of CPU (bar {most_s} s; quiet: {is_quiet})"
