@@ -51,6 +51,19 @@ def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
         assert verb.name in talks or "--json" in options, verb.name
 
 
+@pytest.mark.parametrize("name", VERBS)
+def test_examples_fit_a_terminal_of_eighty_columns(name: str) -> None:
+    lines = [line for verb in verbs_of(load(name)) for line in (verb.help or "").splitlines()]
+    assert [line for line in lines if line.startswith("    ") and len(line) > 79] == []
+
+
+def test_help_flows_at_any_width_and_says_what_a_value_is(cli: Cli) -> None:
+    said = cli("run", "--help", **PLAIN | {"COLUMNS": "80"}).out
+    lines = [line.strip() for line in said.splitlines()]
+    assert "after --. Where no image has the language, the smallest that would is offered" in lines
+    assert "<" not in cli("--help", **PLAIN).out + cli("service", "create", "-h", **PLAIN).out + said
+
+
 def test_an_unknown_verb_is_a_usage_error(cli: Cli) -> None:
     assert cli("frobnicate").code == Exit.USAGE
     assert cli("list", "--no-such-option").code == Exit.USAGE

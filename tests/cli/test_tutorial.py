@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,8 +16,7 @@ from tests.support.platforms import real_platform, why_not_real
 ROOT = Path(__file__).parents[2]
 TYPED = re.compile(r"<!-- typed: begin -->(.*?)<!-- typed: end -->", re.DOTALL)
 BOX = re.compile(r"^```(?P<kind>sh|console|python)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the pages use jq")
-pytestmark = [pytest.mark.timeout(300), needs_jq]
+pytestmark = pytest.mark.timeout(300)
 
 
 def script(page: Path) -> str:

@@ -8,7 +8,7 @@ socket to a group (unix:///run/…).
     SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with; one without the other is an error
     SANDBOXER_API_KEY      a bearer token (sk_…) instead of a key, for this host or over TLS
     SANDBOXER_CONTEXT      name of a context (`sandboxer login`) to use instead of the one in use
-    SANDBOXER_CREDENTIALS  path of an owner.json
+    SANDBOXER_CREDENTIALS  path of an owner.json, or of a key as `sandboxer key delegate --json` prints it
     SANDBOXER_STATE_DIR    the server's state folder, whose owner.json is taken (default /var/lib/sandboxer)
 
 A client is not the server and must not need its settings, so it reads these few by itself.
@@ -97,7 +97,7 @@ def find_credentials(
         return Credentials("", "", url or _address_in(nearest))
     if owner_file is None and (socket := _socket_for(url, nearest, env)) is not None:
         return Credentials("", "", socket)
-    return _from_owner_file(Path(owner_file or nearest), url)
+    return _from_owner_file(Path(owner_file or nearest), url, state_dir)
 
 
 def _socket_for(url: str | None, nearest: Path, env: Mapping[str, str]) -> str | None:
@@ -169,10 +169,11 @@ def _address_in(path: Path) -> str:
         return DEFAULT_URL
 
 
-def _from_owner_file(path: Path, url: str | None) -> Credentials:
+def _from_owner_file(path: Path, url: str | None, state_dir: Path) -> Credentials:
     try:
         content = json.loads(path.read_text())
-        address = url or str(content.get("url") or DEFAULT_URL)
+        # A key as `sandboxer key delegate --json` prints it says no address.
+        address = url or str(content.get("url") or _address_in(state_dir / "owner.json"))
         return Credentials(str(content["public_key"]), str(content["secret_key"]), address)
     except FileNotFoundError:
         raise MissingCredentials(f"No key was given, and {path} does not exist.") from None

@@ -43,7 +43,10 @@ class Unreachable(SdkError):
 
     code = "unreachable"
     fault = "network"
-    next_step = "Check that `sandboxer up` is running and that the address is right."
+    next_step = (
+        "Start the platform (`sandboxer up -d`; where it is installed `systemctl start sandboxer`), or name"
+        " another address: SANDBOXER_URL."
+    )
 
 
 class MissingCredentials(SdkError):
@@ -51,9 +54,8 @@ class MissingCredentials(SdkError):
 
     code = "missing_credentials"
     next_step = (
-        "Run `sandboxer login URL`; or set"
-        " SANDBOXER_STATE_DIR to the platform's state folder, or SANDBOXER_CREDENTIALS to a copy of its"
-        " owner.json, or SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY."
+        "Start a platform here (`sandboxer up -d`), log in to one elsewhere (`sandboxer login URL`), or set"
+        " SANDBOXER_STATE_DIR to its state folder, or SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY."
     )
 
 

@@ -81,7 +81,7 @@ of_operator(
         "entitle",
         Operator.entitle,
         "Give a tier until a moment, or take it.",
-        'account entitle search-team --tier 2 --until 2027-01-01T00:00:00Z --reason "a gift"',
+        "account entitle bob --tier 2 --until 2027-01-01T00:00Z --reason …",
         {
             "reason": Reason,
             "tier": (Annotated[int | None, typer.Option(min=1, help="Left out: none any more.")], None),

@@ -159,6 +159,12 @@ def _listed(listing: Callable[[Sandboxer], Any]) -> Callable[[Sandboxer], Iterat
     return pairs
 
 
+def _keys(platform: Sandboxer) -> Iterator[tuple[str, str]]:
+    for one in platform.keys.list():
+        if one.revoked_at is None:
+            yield from ((one.name, one.public_key), (one.public_key, one.name))
+
+
 def _profiles(platform: Sandboxer) -> Iterator[tuple[str, str]]:
     return ((one.id.removeprefix("profile."), one.backend) for one in platform.profiles())
 
@@ -171,6 +177,7 @@ LISTS: dict[str, Callable[[Sandboxer], Iterator[tuple[str, str]]]] = {
     "service": _listed(lambda platform: platform.services.list(limit=MOST)),
     "session": _listed(lambda platform: platform.sessions.list(limit=MOST)),
     "job": _listed(lambda platform: platform.jobs.list(limit=MOST)),
+    "public_key": _keys,
     "profile": _profiles,
     "context": _contexts,
 }

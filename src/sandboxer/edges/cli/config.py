@@ -89,7 +89,7 @@ def caddy(
 
         sandboxer edge caddy --site sandboxer.example.com
 
-        sandboxer edge caddy --site sandboxer.example.com --write /etc/caddy/Caddyfile
+        sandboxer edge caddy --site sandboxer.example.com --write Caddyfile
     """
     if (certificate is None) != (key is None):
         raise CommandFailed("a certificate needs its key", next_step="Give both --certificate and --key.")

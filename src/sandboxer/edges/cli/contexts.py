@@ -43,7 +43,7 @@ def login(
 
         sandboxer login https://sandboxes.example.com
 
-        printf '%s\\n' "$TOKEN" | sandboxer login https://sandboxes.example.com --name ci
+        printf '%s\\n' "$TOKEN" | sandboxer login https://example.com --name ci
     """
     address = url.rstrip("/")
     where = urlsplit(address)

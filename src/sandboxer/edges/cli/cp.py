@@ -68,7 +68,7 @@ def copy(
 
         sandboxer cp ./project dev:/workspace/project
 
-        sandboxer cp sbx_0123456789abcdefghjkmnpqrs:/workspace/out .
+        sandboxer cp dev:/workspace/out .
     """
     come, go = _side(source), _side(target)
     if isinstance(come, Path) and isinstance(go, Inside):

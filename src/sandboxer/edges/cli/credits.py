@@ -70,7 +70,7 @@ def add(
 
     Examples:
 
-        sandboxer credit add search-team 10000 --reason "paid by invoice 17" --id invoice-17
+        sandboxer credit add search-team 10000 --reason "invoice 17" --id inv-17
 
         sandboxer credit add search-team --reason "typing slip" -- -500
     """
@@ -168,7 +168,7 @@ def quote(
 
         sandboxer quote --profile profile.agent-dev --duration 4h
 
-        sandboxer create --profile profile.agent-dev --quote $(sandboxer quote --json | jq -r .id)
+        sandboxer create --quote $(sandboxer quote --json | jq -r .id)
     """
     wishes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
     resources = {field: value for field, value in wishes.items() if value is not None}

@@ -28,6 +28,7 @@ def environment(
     Examples:
 
         sandboxer e2b env > .env
+
         sandboxer e2b env --key sbx-pk-…
     """
     public_key = platform.keys.create("e2b", account).public_key if key is None else key

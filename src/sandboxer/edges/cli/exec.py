@@ -68,13 +68,13 @@ def run_command(
 
     Examples:
 
-        sandboxer exec sbx_0123456789abcdefghjkmnpqrs -- python3 -c 'print(6 * 7)'
+        sandboxer exec dev -- python3 -c 'print(6 * 7)'
 
-        cat data.csv | sandboxer exec sbx_0123456789abcdefghjkmnpqrs -- wc -l
+        cat data.csv | sandboxer exec dev -- wc -l
 
-        sandboxer exec sbx_0123456789abcdefghjkmnpqrs --timeout 10s --command 'make test | tail -3'
+        sandboxer exec dev --timeout 10s --command 'make test | tail -3'
     """
-    what = _what(argv, command)
+    what = _what(sandbox_id, argv, command)
     settings = Settings(cwd=cwd, env=pairs(env, "--env"), user=user, timeout_s=timeout)
     stdin = None if no_stdin else open_stdin()
     with client(url, state_dir) as platform:
@@ -99,8 +99,10 @@ def run_command(
     raise typer.Exit(code)
 
 
-def _what(argv: list[str] | None, command: str | None) -> What:
-    if bool(argv) == (command is not None):
+def _what(sandbox_id: str, argv: list[str] | None, command: str | None) -> What:
+    if not argv and command is None:
+        raise typer.BadParameter(f"say what to run: sandboxer exec {sandbox_id} -- COMMAND")
+    if argv and command is not None:
         raise typer.BadParameter("give either ARGV (after --) or --command TEXT")
     return command if command is not None else list(argv or [])
 

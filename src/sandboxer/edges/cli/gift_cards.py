@@ -173,7 +173,7 @@ def redeem(
 
     Examples:
 
-        sandboxer gift redeem "abacus violin pebble zoom" --tier 1 --months 3 --new-account
+        sandboxer gift redeem "abacus violin pebble zoom" --tier 1 --new-account
 
         sandboxer gift redeem abacus-violin-pebble-zoom --dollars 5.00
     """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.output import ago, columns, facts_table
-from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, rows, verb
+from sandboxer.kernel.errors import Ambiguous, NotFound
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.platform import Keys
@@ -17,7 +19,7 @@ from sandboxer.wire.keys import KeyNode
 
 app = group("Make, delegate, list and end keys.")
 groups = {"key": app}
-PublicKey = Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
+PublicKey = Annotated[str, typer.Argument(help="The public key (sbx-pk-…), or its name.", metavar="KEY")]
 
 
 @verb(app, "create")
@@ -68,8 +70,9 @@ def delete_key(platform: Sandboxer, public_key: PublicKey) -> Answer:
 
     Examples:
 
-        sandboxer key delete sbx-pk-…
+        sandboxer key delete worker
     """
+    public_key = _whole(platform, public_key)
     platform.keys.revoke(public_key)
     return _done(platform, public_key, "revoked")
 
@@ -88,7 +91,7 @@ def delegate_key(
 
     Examples:
 
-        sandboxer key delegate worker --scope sandboxes:create --scope exec --budget 1000
+        sandboxer key delegate worker --scope sandboxes:create --slots 1
     """
     wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
     return _show_once(platform.keys.delegate(name, scope, **wish))
@@ -125,16 +128,18 @@ def rotate_key(platform: Sandboxer, public_key: PublicKey) -> object:
 
         sandboxer key rotate sbx-pk-… --wallet ~/.wallet.key
     """
-    return _show_once(platform.keys.regenerate(public_key))
+    return _show_once(platform.keys.regenerate(_whole(platform, public_key)))
 
 
 @verb(app, "bearer", may_need_proof=True)
 def bearer_token(
     platform: Sandboxer,
     public_key: Annotated[
-        str | None, typer.Argument(help="Of which key (sbx-pk-…). Default: the one you sign with.")
+        str | None,
+        typer.Argument(help="Its name or sbx-pk-…. Default: the key you sign with.", metavar="KEY"),
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="End its token instead; the key goes on.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the token alone.")] = False,
 ) -> Answer:
     """Make a token for `Authorization: Bearer …`, shown once; an older one of this key ends at once.
 
@@ -143,10 +148,12 @@ def bearer_token(
     Examples:
 
         sandboxer key bearer
+
         curl -H "Authorization: Bearer sk_…" http://127.0.0.1:7777/v1/sandboxes
+
         sandboxer key bearer sbx-pk-… --end
     """
-    own = public_key or platform.credentials.public_key
+    own = _whole(platform, public_key) if public_key else platform.credentials.public_key
     if not own or own == NOBODY:
         raise CommandFailed(
             "no key is named, and a bearer token does not say whose it is",
@@ -156,7 +163,12 @@ def bearer_token(
         platform.keys.end_bearer(own)
         return _done(platform, own, "its bearer token has ended")
     made = platform.keys.issue_bearer(own)
-    return Answer(made, facts_table([("key", made.public_key), ("bearer token", made.bearer_token)]))
+    if quiet:
+        return Answer(made, made.bearer_token, soft_wrap=True)
+    shown = facts_table([("key", made.public_key), ("bearer token", made.bearer_token)])
+    return Answer(
+        made, shown, note="[yellow]Keep it now: it is not shown again, and an older one has ended.[/]"
+    )
 
 
 @verb(app, "suspend")
@@ -171,6 +183,7 @@ def suspend_key(
 
         sandboxer key suspend sbx-pk-… --why "seen in a public repository"
     """
+    public_key = _whole(platform, public_key)
     platform.keys.suspend(public_key, why=why)
     return _done(platform, public_key, "suspended")
 
@@ -186,6 +199,7 @@ def reinstate_key(
 
         sandboxer key reinstate sbx-pk-…
     """
+    public_key = _whole(platform, public_key)
     platform.keys.unsuspend(public_key)
     return _done(platform, public_key, "reinstated")
 
@@ -207,8 +221,21 @@ def update_key(
     """
     if (expires_at is None) is not never:
         raise typer.BadParameter("say when it ends: --expires-at MOMENT, or --never-expires")
+    public_key = _whole(platform, public_key)
     platform.keys.set_expiry(public_key, expires_at)
     return _done(platform, public_key, f"expires {expires_at or 'never'}")
+
+
+def _whole(platform: Sandboxer, word: str) -> str:
+    """The public key that is meant: by itself, or by the name of a living key that no other one has."""
+    if word.startswith("sbx-pk-"):
+        return word
+    fits = [key for key in platform.keys.list() if key.name == word and key.revoked_at is None]
+    if len(fits) == 1:
+        return fits[0].public_key
+    if not fits:
+        raise NotFound(what="key", id=word, hint="See what there is: sandboxer key list.")
+    raise Ambiguous(what="key", word=word, listed=", ".join(key.public_key for key in fits))
 
 
 def _done(platform: Sandboxer, public_key: str, word: str) -> Answer:
@@ -216,15 +243,27 @@ def _done(platform: Sandboxer, public_key: str, word: str) -> Answer:
 
 
 def _show_once(key: BaseModel) -> Answer:
-    """A key with its secret, and that this was the only time."""
+    """A key with its secret, how it is used, and that this was the only time."""
     facts = key.model_dump(exclude_none=True)
-    shown = facts_table((name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items())
-    return Answer(key, shown, note="[yellow]Keep the secret now: it is not shown again.[/]")
+    shown = facts_table((name.replace("_", " "), _words(value)) for name, value in facts.items())
+    use = "[dim]to use it:[/] set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, and SANDBOXER_URL elsewhere"
+    return Answer(key, shown, note=f"[yellow]Keep the secret now: it is not shown again.[/]\n{use}")
+
+
+def _words(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _keys(platform: Sandboxer, given: dict[str, Any]) -> Keys:
+    given["public_key"] = _whole(platform, given["public_key"])
+    return platform.keys
 
 
 rows(
     app,
-    noun("keys"),
+    _keys,
     {"public_key": PublicKey},
     as_it_is,
     Row("check", Keys.validate, "Say whether a key is known and may sign.", "key check sbx-pk-…"),

@@ -26,7 +26,8 @@ def _sandbox(platform: Sandboxer, given: dict[str, Any]) -> Sandbox:
 
 
 def _changed(sandbox: wire.Sandbox) -> Answer:
-    ends = f"[dim]expires {until(sandbox.expires_at)}[/]" if sandbox.expires_at else ""
+    lasts = sandbox.expires_at is not None and sandbox.ended_at is None
+    ends = f"[dim]expires {until(sandbox.expires_at)}[/]" if lasts else ""
     words = (sandbox.id, sandbox.name, state_text(sandbox.state), "locked" if sandbox.locked_at else "", ends)
     return Answer(sandbox, *(word for word in words if word))
 
@@ -40,20 +41,20 @@ rows(
         "freeze",
         Sandbox.freeze,
         "Pause every process in memory; files can still be read, the TTL goes on.",
-        "freeze sbx_0123456789abcdefghjkmnpqrs",
+        "freeze dev",
     ),
     Row(
         "thaw",
         Sandbox.thaw,
         "Let a frozen sandbox go on where it was.",
-        "thaw sbx_0123456789abcdefghjkmnpqrs",
+        "thaw dev",
     ),
-    Row("stop", Sandbox.stop, "End all processes, keep the disk.", "stop sbx_0123456789abcdefghjkmnpqrs"),
+    Row("stop", Sandbox.stop, "End all processes, keep the disk.", "stop dev"),
     Row(
         "resume",
         Sandbox.resume,
         "Start a stopped sandbox again, on its own disk.",
-        "resume sbx_0123456789abcdefghjkmnpqrs",
+        "resume dev",
     ),
     Row(
         "lock",
@@ -62,20 +63,20 @@ rows(
         "Deleting, recreating and unlocking it then need the account's other factor as well, so it needs"
         " both an\nAPI key and a wallet (`sandboxer wallet link`). When its time is over, a locked sandbox"
         " is stopped and\nits disk kept.",
-        "lock sbx_0123456789abcdefghjkmnpqrs",
+        "lock dev",
     ),
     Row(
         "unlock",
         Sandbox.unlock,
         "Take that guard away, with a second proof.",
-        "unlock sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        "unlock dev --wallet ~/.wallet.key",
         may_need_proof=True,
     ),
     Row(
         "recreate",
         Sandbox.recreate,
         "Give a sandbox a new disk from its image; the id stays, its files are lost.",
-        "recreate sbx_0123456789abcdefghjkmnpqrs",
+        "recreate dev",
         may_need_proof=True,
     ),
     timeout_s=SLOW_S,
@@ -100,7 +101,7 @@ def update(
 
         sandboxer update dev --name nightly --label team=search --label draft-
 
-        sandboxer update sbx_0123456789abcdefghjkmnpqrs --ttl 2h
+        sandboxer update dev --ttl 2h
     """
     gone = [word[:-1] for word in label or [] if word.endswith("-") and "=" not in word]
     kept = [word for word in label or [] if "=" in word or not word.endswith("-")]
@@ -124,18 +125,18 @@ def delete(platform: Sandboxer, sandbox_ids: SandboxIds) -> Answer:
 
     Examples:
 
-        sandboxer delete sbx_0123456789abcdefghjkmnpqrs
+        sandboxer delete dev
 
         sandboxer delete dev sbx_4c3
 
-        sandboxer delete sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
+        sandboxer delete dev --wallet ~/.wallet.key
 
         sandboxer list --json | jq -r '.items[].id' | xargs sandboxer delete
     """
     # All names are looked up before anything is gone: one that fits several, or nothing, removes nothing.
     whole = [whole_id(platform, word) for word in sandbox_ids]
     gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in whole]
-    return each(Answer(one, one.id, state_text(one.state)) for one in gone)
+    return each(_changed(one) for one in gone)
 
 
 @verb(app, "boost")
@@ -148,7 +149,7 @@ def boost(
 
     Examples:
 
-        sandboxer boost sbx_0123456789abcdefghjkmnpqrs 4
+        sandboxer boost dev 4
     """
     return platform.sessions.boost(sandbox_id, vcpus)
 
@@ -159,6 +160,6 @@ def unboost(platform: Sandboxer, sandbox_id: SandboxId) -> object:
 
     Examples:
 
-        sandboxer unboost sbx_0123456789abcdefghjkmnpqrs
+        sandboxer unboost dev
     """
     return platform.sessions.unboost(sandbox_id)

@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from sandboxer import __version__
 from sandboxer.edges.cli.exits import EXIT_HELP, Exit, exit_of, missing_part
 from sandboxer.edges.cli.output import print_error
-from sandboxer.edges.cli.words import unknown
+from sandboxer.edges.cli.words import readable, unknown
 from sandboxer.kernel.program import imported
 
 ROOM = "sandboxer.edges.cli."
@@ -245,12 +245,21 @@ class Verbs(TyperGroup):
             return None
         return TyperCommand(name=cmd_name, help=verb.summary, rich_help_panel=verb.panel)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        readable(self, ctx)
+        super().format_help(ctx, formatter)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and args[0] not in {*VERBS, *ALIASES}:
             ctx.fail(unknown(args[0], [*VERBS, *ALIASES]))
         name, found, rest = super().resolve_command(ctx, args)
         name = ALIASES.get(name or "", name)
-        return name, load(name) if name is not None and name in VERBS else found, rest
+        if name is None or name not in VERBS:
+            return name, found, rest
+        command = load(name)
+        if not rest or {*rest} & {*HELP["help_option_names"]}:
+            readable(command, ctx)
+        return name, command, rest
 
 
 def _version(is_asked: bool) -> None:

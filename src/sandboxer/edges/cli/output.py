@@ -179,8 +179,15 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ApiError):
         facts |= {"status": error.status, "request_id": error.request_id}
     if kind := _KIND.match(facts["message"]):
-        facts["message"] = facts["message"][kind.end() :]
+        facts["message"] = _as_typed(facts["message"][kind.end() :])
     return facts
+
+
+def _as_typed(message: str) -> str:
+    """Names a field by the option that this command was given for it."""
+    field, colon, rest = message.partition(": ")
+    option = f"--{field.replace('_', '-')}"
+    return option + colon + rest if option in (word.partition("=")[0] for word in sys.argv) else message
 
 
 def print_error(error: BaseException, *, is_json: bool) -> None:
@@ -223,7 +230,7 @@ class _Column:
         self.is_prose = self.word in _PROSE
         self.overflow: Any = "fold" if self.is_prose else "ellipsis"
         lines = [len(line) for cell in cells for line in cell.plain.split("\n")]
-        self.natural = max([len(self.word), *lines])
+        self.natural = max([*map(len, self.word.split("\n")), *lines])
         least = _LEAST_OF_PROSE if self.is_prose else _LEAST if self.word in _SOFT else self.natural
         self.least = min(self.natural, least)
 
@@ -276,6 +283,8 @@ def print_answer(answer: object, *, is_json: bool) -> None:
         names = [name for name in items[0] if any(row.get(name) not in (None, "", [], {}) for row in items)]
         rows = [[_cell(row.get(name)) for name in names] for row in items]
         out.print(columns(rows, *(name.upper().replace("_", " ") for name in names)))
+    else:
+        out.print("[dim]none[/]")
 
 
 def _cell(value: object) -> object:

@@ -125,11 +125,11 @@ def top_up(
 
     Examples:
 
-        sandboxer pay top-up 10000 --wallet agent.wallet --url https://sandboxes.example --save-key key.json
+        sandboxer pay top-up 10000 --url https://example.com --save-key key.json
 
-        sandboxer pay top-up 10000 --account pub_0123… --asset SBTC --stacks-node https://node.example
+        sandboxer pay top-up 10000 --asset SBTC --stacks-node https://node.example
 
-        sandboxer pay top-up 10000 --key-file k --network eip155:8453 --asset 0x8335… --most 20000000
+        sandboxer pay top-up 10000 --key-file k --network eip155:8453 --asset 0x83…
     """
     _demand_shop(url)
     payer = (

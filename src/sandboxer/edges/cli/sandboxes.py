@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from sandboxer.edges.cli.options import (
     Cpus,
@@ -26,7 +27,7 @@ from sandboxer.edges.cli.options import (
     mounts,
     pairs,
 )
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, state_text, until
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, state_text, until
 from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
@@ -179,8 +180,8 @@ def list_sandboxes(
         (one.id, one.name or "", state_text(one.state), one.profile, ago(one.created_at), until(_end(one)))
         for one in shown
     ]
-    hint = [] if rows else ["[dim]none; make one with[/] sandboxer create"]
-    return Answer(shown, columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES"), *hint)
+    table = columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES")
+    return Answer(shown, table, make="create")
 
 
 @verb(app, "show")
@@ -193,9 +194,9 @@ def get_sandbox(
 
     Examples:
 
-        sandboxer show sbx_0123456789abcdefghjkmnpqrs
+        sandboxer show dev
 
-        sandboxer show --usage --json sbx_0123456789abcdefghjkmnpqrs
+        sandboxer show --usage --json dev
     """
     sandbox = platform.get(sandbox_id)
     if not usage:
@@ -218,19 +219,21 @@ def logs(
 
     Examples:
 
-        sandboxer events sbx_0123456789abcdefghjkmnpqrs
+        sandboxer events dev
 
-        sandboxer events -f --json sbx_0123456789abcdefghjkmnpqrs
+        sandboxer events -f --json dev
     """
     found = platform.sandbox(sandbox_id).events(after=after, follow=follow)
     show_pieces(found, _print_event, is_json=json, is_endless=follow)
 
 
 def _print_event(event: Event) -> None:
-    when = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    when = event.at.strftime("%m-%d %H:%M:%S")
     word = event.kind.removeprefix("sandbox.")
-    line = state_text(word)
-    out.print(f"[dim]{event.id:>6} {when}[/]", line, f"[dim]by[/] {event.actor}", f"[dim]{event.reason}[/]")
+    why = "" if event.reason == word else f"{event.reason} "
+    line = Text.assemble((f"{event.id:>6} {when} ", "dim"), state_text(word), f" {why}", ("by ", "dim"))
+    # The key stands last: where there is little room, the end of it is what is cut.
+    out.print(line + plain(event.actor), no_wrap=True, overflow="ellipsis")
 
 
 def _facts(sandbox: Sandbox) -> Table:
@@ -267,7 +270,7 @@ def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> object:
 
     Examples:
 
-        sandboxer reachability sbx_0123456789abcdefghjkmnpqrs
+        sandboxer reachability dev
     """
     return platform.sandbox(sandbox_id).reachability()
 

@@ -57,13 +57,13 @@ def shell(
 
     Examples:
 
-        sandboxer shell sbx_0123456789abcdefghjkmnpqrs
+        sandboxer shell dev
 
-        sandboxer shell sbx_0123456789abcdefghjkmnpqrs --command 'python3 -q'
+        sandboxer shell dev --command 'python3 -q'
 
         sandboxer shell dev --new
 
-        sandboxer shell sbx_0123456789abcdefghjkmnpqrs --attach TERMINAL_ID
+        sandboxer shell dev --attach TERMINAL_ID
     """
     if not sys.stdin.isatty():
         raise CommandFailed("`shell` needs a terminal.", next_step="Use `sandboxer exec ID -- …` in scripts.")

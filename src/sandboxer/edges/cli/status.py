@@ -110,9 +110,10 @@ def _pools(pools: Pools) -> Iterator[Table]:
 def _limits(limits: Limits) -> tuple[Table, Table]:
     left = ", ".join(f"{one.left} of {one.per_minute} ({one.what})" for one in limits.requests)
     slots = "no limit" if limits.slots is None else f"{limits.slots}"
+    free = f", {limits.free_slots} free by tier" if limits.free_slots else ""
     facts: list[tuple[str, object]] = [
         ("requests left this minute", left or "no limit"),
-        ("sandboxes at once", f"{slots}; {limits.slots_in_use} in use, {limits.free_slots} free by tier"),
+        ("sandboxes at once", f"{slots}; {limits.slots_in_use} in use{free}"),
         ("caps, in sats", _counts(limits.caps)),
         ("key ends", limits.expires_at),
     ]

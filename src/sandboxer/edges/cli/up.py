@@ -184,9 +184,9 @@ def _serve(settings: Settings, at: Mapping[str, str | None], first: FirstSandbox
 
 
 def _announce(settings: Settings, at: Mapping[str, str | None], *, stops: str) -> None:
-    out.print(f"[bold green]●[/] sandboxer serves at [bold]{at['api']}[/]  [dim]({stops})[/]")
+    out.print(f"[bold green]●[/] sandboxer serves at [bold]{at['api']}[/]  [dim]({stops})[/]", soft_wrap=True)
     for word, said in _facts(settings, at):
-        out.print(f"  [dim]{word + ':':<7}[/] {said}")
+        out.print(f"  [dim]{word + ':':<7}[/] {said}", soft_wrap=True)
     for step in _next_steps(settings):
         out.print(f"  [dim]next:[/]   {step}", soft_wrap=True)
 
@@ -231,12 +231,8 @@ def _taken_of_disk(settings: Settings) -> str | None:
     pool = settings.state_dir / "pool.btrfs"
     if not pool.exists():
         return None
-    most = (
-        "what the disk has, less a reserve"
-        if settings.pool_size_mb is None
-        else f"{settings.pool_size_mb} MB"
-    )
-    return f"{pool} takes {pool.stat().st_blocks * 512 // 2**20} MB and grows with use, up to {most}"
+    most = "" if settings.pool_size_mb is None else f", up to {settings.pool_size_mb} MB"
+    return f"{pool.stat().st_blocks * 512 // 2**20} MB in {pool}, which grows with use{most}"
 
 
 class FirstSandbox:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from sandboxer.edges.cli.options import GivenProof, Json, StateDir, Url, Wallet, anyone, client, with_wallet
@@ -38,7 +39,8 @@ def group(words: str) -> typer.Typer:
 class Answer:
     """An answer for programs, and what people see instead of it: the parts of one line, lines, or tables.
 
-    `note` is for people, on stderr; `code` is what the command ends with.
+    `note` is for people, on stderr; `code` is what the command ends with; `make` is the command that makes
+    one where a list is empty.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Answer:
         code: int = 0,
         soft_wrap: bool = False,
         sep: str = " ",
+        make: str = "",
     ) -> None:
         self.value = value
         self.parts = parts
@@ -56,6 +59,7 @@ class Answer:
         self.code = code
         self.soft_wrap = soft_wrap
         self.sep = sep
+        self.make = make
 
 
 def each(answers: Iterable[Answer]) -> Answer:
@@ -226,8 +230,12 @@ def show_answer(answer: object, *, is_json: bool) -> None:
     if is_json:
         print_json(resource(answer.value))
     else:
-        if answer.parts:
-            out.print(*answer.parts, soft_wrap=answer.soft_wrap, sep=answer.sep)
+        match answer.parts:
+            case [Table(row_count=0)]:
+                made = f"; make one with[/] sandboxer {answer.make}" if answer.make else "[/]"
+                out.print(f"[dim]none{made}", soft_wrap=True)
+            case [_, *_]:
+                out.print(*answer.parts, soft_wrap=answer.soft_wrap, sep=answer.sep)
         if answer.note is not None:
             err.print(answer.note)
     if answer.code:

@@ -201,7 +201,7 @@ def send(
 
     Examples:
 
-        sandboxer wallet send LTC ltc1q… 0.25 --rpc http://127.0.0.1:9332 --user u --node-password-file pw
+        sandboxer wallet send LTC ltc1q… 0.25 --user u --node-password-file pw
     """
     plan = _plan(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
     atomic = rates.to_atomic(amount, rates.ASSETS[plan.code])

@@ -52,9 +52,9 @@ def add(
 
     Examples:
 
-        sandboxer webhook create https://example.com/hook --kind "sandbox.*" --kind "account.*"
+        sandboxer webhook create https://example.com/hook --kind "sandbox.*"
 
-        sandboxer webhook create https://billing.example.com/hook --kind "usage.*" --all-accounts
+        sandboxer webhook create https://example.com/bill --all-accounts
     """
     return _show_secret(platform.webhooks.create(target, kinds=kind, all_accounts=all_accounts))
 
@@ -78,7 +78,8 @@ def listed(platform: Sandboxer) -> Answer:
         )
         for one in found
     ]
-    return Answer(found, columns(rows, "ID", "URL", "KINDS", "OF", "STATE"))
+    table = columns(rows, "ID", "URL", "KINDS", "OF", "STATE")
+    return Answer(found, table, make="webhook create URL")
 
 
 of_webhooks = partial(rows, telling, noun("webhooks"), {"webhook_id": Id})

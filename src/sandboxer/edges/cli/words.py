@@ -1,4 +1,4 @@
-"""What is said to a verb that does not exist: which one is meant.
+"""What is said to a verb that does not exist: which one is meant. And how the help of one is set.
 
 Verbs have the same names on every noun: `create`, `list`, `show`, `update`, `delete`. Who comes from other
 tools, or typed too fast, is told ours.
@@ -7,7 +7,9 @@ tools, or typed too fast, is told ours.
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from typer.core import TyperGroup
@@ -51,13 +53,26 @@ _MEANT = {
     "preview": ("port", "expose", "tunnel"),
 }
 
+# What the library calls a value, and what people do; a switch takes none.
+_KINDS = {
+    "<bool>": "",
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "N",
+    "<float range>": "N",
+    "<path>": "PATH",
+}
+
 
 def unknown(word: str, known: Collection[str]) -> str:
     """Says that there is no such verb, and which of the known ones may have been meant."""
     close = [ours for ours, theirs in _MEANT.items() if word in theirs and ours in known]
     close += difflib.get_close_matches(word, known, n=3, cutoff=0.6)
     shown = list(dict.fromkeys(close))[:3]
-    hint = f"Did you mean {' or '.join(shown)}?" if shown else f"There are: {', '.join(known)}."
+    meant = " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
+    hint = f"Did you mean {meant}?" if shown else f"There are: {', '.join(known)}."
     return f"There is no verb {word!r}. {hint}"
 
 
@@ -68,3 +83,25 @@ class Group(TyperGroup):
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             ctx.fail(unknown(args[0], list(self.commands)))
         return super().resolve_command(ctx, args)
+
+
+def readable(command: Any, ctx: Any) -> None:
+    """Lets the help of a command, and of all below it, fit a terminal of any width: paragraphs flow, and
+    a value is called what people call it.
+    """
+    for one in getattr(command, "commands", {}).values():
+        readable(one, ctx)
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(part if "  " in part else part.replace("\n", " ") for part in paragraphs)
+    for param in command.get_params(ctx):
+        if param.param_type_name == "argument":
+            param.metavar = param.metavar or param.name.upper()
+        param.display_type_rich = partial(_kind, param)
+
+
+def _kind(param: Any, ctx: Any) -> str:
+    if param.param_type_name == "argument":
+        # Its name says it.
+        return ""
+    kind = str(param.display_type(ctx) if param.metavar is None else param.metavar)
+    return _KINDS.get(kind, kind)

@@ -5,6 +5,7 @@ Answers that come in pieces over a line, with asyncio.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -155,7 +156,8 @@ async def _content(response: httpx.Response, most: int) -> bytes:
 def _unreachable(url: str, error: Exception) -> Unreachable:
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return Unreachable(f"{url} did not answer in time.", next_step="Try again, or allow more time.")
-    return Unreachable(f"Could not reach {url}: {str(error) or type(error).__name__}.")
+    why = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return Unreachable(f"Could not reach {url}: {why}.")
 
 
 async def server_events(line: AsyncLine, call: Call[T]) -> AsyncIterator[ServerEvent]:

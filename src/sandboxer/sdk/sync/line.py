@@ -6,6 +6,7 @@ Answers that come in pieces over a line, blocking.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,7 +155,8 @@ def _content(response: httpx.Response, most: int) -> bytes:
 def _unreachable(url: str, error: Exception) -> Unreachable:
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return Unreachable(f"{url} did not answer in time.", next_step="Try again, or allow more time.")
-    return Unreachable(f"Could not reach {url}: {str(error) or type(error).__name__}.")
+    why = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return Unreachable(f"Could not reach {url}: {why}.")
 
 
 def server_events(line: Line, call: Call[T]) -> Iterator[ServerEvent]:

@@ -59,13 +59,13 @@ def ssh(
 
     Examples:
 
-        sandboxer ssh sbx_0123456789abcdefghjkmnpqrs
+        sandboxer ssh dev
 
-        sandboxer ssh sbx_0123456789abcdefghjkmnpqrs -- sh -c 'exit 9'
+        sandboxer ssh dev -- sh -c 'exit 9'
 
-        sandboxer ssh sbx_0123456789abcdefghjkmnpqrs -- 'ls *.py | wc -l'
+        sandboxer ssh dev -- 'ls *.py | wc -l'
 
-        sandboxer ssh -L 8080:localhost:3000 sbx_0123456789abcdefghjkmnpqrs
+        sandboxer ssh -L 8080:localhost:3000 dev
     """
     if shutil.which("ssh") is None:
         raise CommandFailed("there is no ssh here", next_step="Install openssh-client.")
@@ -143,9 +143,9 @@ def ssh_config(
 
     Examples:
 
-        sandboxer ssh-config sbx_0123456789abcdefghjkmnpqrs >> ~/.ssh/config
+        sandboxer ssh-config dev >> ~/.ssh/config
 
-        sandboxer ssh-config sbx_0123456789abcdefghjkmnpqrs --name web -i ~/.ssh/id_ed25519
+        sandboxer ssh-config dev --name web -i ~/.ssh/id_ed25519
     """
     if not name or any(sign in name for sign in " \t\n*?!,\"'"):
         raise CommandFailed(f"{name!r} cannot be a name", next_step="Take one word without wildcards.")
@@ -217,7 +217,7 @@ def add_key(
 
         sandboxer ssh-key create ~/.ssh/id_ed25519.pub
 
-        sandboxer ssh-key create ~/.ssh/id_ed25519.pub --sandbox sbx_0123456789abcdefghjkmnpqrs --ttl 8h
+        sandboxer ssh-key create ~/.ssh/id_ed25519.pub --sandbox dev --ttl 8h
     """
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
@@ -248,7 +248,8 @@ def list_keys(platform: Sandboxer) -> Answer:
         )
         for one in found
     ]
-    return Answer(list(found), columns(rows, "ID", "NAME", "FINGERPRINT", "OPENS", "ADDED", "LASTS"))
+    table = columns(rows, "ID", "NAME", "FINGERPRINT", "OPENS", "ADDED", "LASTS")
+    return Answer(list(found), table, make="ssh-key create FILE")
 
 
 @verb(keys, "delete")
@@ -285,9 +286,9 @@ def create(
 
     Examples:
 
-        sandboxer preview create sbx_0123456789abcdefghjkmnpqrs 3000
+        sandboxer preview create dev 3000
 
-        sandboxer preview create sbx_0123456789abcdefghjkmnpqrs 8080 --public
+        sandboxer preview create dev 8080 --public
     """
     made = platform.sandbox(sandbox_id).previews.create(
         port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
@@ -305,7 +306,7 @@ def list_previews(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
 
     Examples:
 
-        sandboxer preview list sbx_0123456789abcdefghjkmnpqrs
+        sandboxer preview list dev
     """
     found = platform.sandbox(sandbox_id).previews.list()
     rows = [
@@ -318,7 +319,8 @@ def list_previews(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
         )
         for one in found
     ]
-    return Answer(list(found), columns(rows, "ID", "PORT", "KIND", "MADE", "LASTS"))
+    table = columns(rows, "ID", "PORT", "KIND", "MADE", "LASTS")
+    return Answer(list(found), table, make=f"preview create {sandbox_id} PORT")
 
 
 @verb(previews, "delete")
@@ -331,7 +333,7 @@ def revoke(
 
     Examples:
 
-        sandboxer preview delete sbx_0123456789abcdefghjkmnpqrs prv_0123456789abcdefghjkmnpqrs
+        sandboxer preview delete dev prv_0123456789abcdefghjkmnpqrs
     """
     platform.sandbox(sandbox_id).previews.revoke(preview_id)
     return gone(id=preview_id)

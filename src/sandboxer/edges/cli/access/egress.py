@@ -40,7 +40,7 @@ def show(platform: Sandboxer, target: Target) -> object:
 
     Examples:
 
-        sandboxer egress show sbx_0123456789abcdefghjkmnpqrs
+        sandboxer egress show dev
 
         sandboxer egress show account
     """
@@ -55,11 +55,11 @@ def allow(
 
     Examples:
 
-        sandboxer egress allow sbx_0123456789abcdefghjkmnpqrs pypi.org
+        sandboxer egress allow dev pypi.org
 
-        sandboxer egress allow sbx_0123456789abcdefghjkmnpqrs "*.npmjs.org"
+        sandboxer egress allow dev "*.npmjs.org"
 
-        sandboxer egress allow sbx_0123456789abcdefghjkmnpqrs api.example.com --method POST --path /v1
+        sandboxer egress allow dev api.example.com --method POST --path /v1
 
         sandboxer egress allow account pypi.org
     """
@@ -73,7 +73,7 @@ def deny(platform: Sandboxer, target: Target, host: Host, method: Method = None,
 
     Examples:
 
-        sandboxer egress deny sbx_0123456789abcdefghjkmnpqrs tracker.example.com
+        sandboxer egress deny dev tracker.example.com
 
         sandboxer egress deny account tracker.example.com
     """
@@ -87,7 +87,7 @@ def remove(platform: Sandboxer, target: Target, host: Host) -> object:
 
     Examples:
 
-        sandboxer egress delete sbx_0123456789abcdefghjkmnpqrs pypi.org
+        sandboxer egress delete dev pypi.org
     """
     egress = _egress(platform, target)
     standing = egress.show()
@@ -95,7 +95,7 @@ def remove(platform: Sandboxer, target: Target, host: Host) -> object:
     ports = facts.get("ports")
     about = [one.model_dump() for one in standing.rules if one.host == name and ports in (None, one.ports)]
     if not about:
-        raise NotFound(what="rule", id=host)
+        raise NotFound(what="rule", id=host, hint=f"See the rules: sandboxer egress show {target}.")
     return _policy(egress.remove(*about))
 
 
@@ -110,7 +110,7 @@ def explain(
 
     Examples:
 
-        sandboxer egress explain sbx_0123456789abcdefghjkmnpqrs https://pypi.org/simple/
+        sandboxer egress explain dev https://pypi.org/simple/
     """
     told = _egress(platform, target).explain(address, method=method)
     word = "[green]allowed[/]" if told.allowed else "[red]denied[/]"
@@ -130,7 +130,7 @@ def replace(
 
     Examples:
 
-        sandboxer egress replace sbx_0123456789abcdefghjkmnpqrs policy.json
+        sandboxer egress replace dev policy.json
     """
     try:
         policy = parse_json(file.read_text())
@@ -150,7 +150,7 @@ def log(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
 
     Examples:
 
-        sandboxer egress log sbx_0123456789abcdefghjkmnpqrs
+        sandboxer egress log dev
     """
     found = platform.sandbox(sandbox_id).egress.denials()
     rows = [

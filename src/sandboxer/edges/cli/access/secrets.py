@@ -46,13 +46,13 @@ def list_secrets(
 
         sandboxer secret list
 
-        sandboxer secret list --sandbox sbx_0123456789abcdefghjkmnpqrs
+        sandboxer secret list --sandbox dev
     """
     if sandbox is not None:
         return _given(platform.sandbox(sandbox).secrets.list())
     found = platform.secrets.list()
     rows = [(one.name, str(one.size_bytes), ago(one.updated_at)) for one in found]
-    return Answer(list(found), columns(rows, "NAME", "BYTES", "SET"))
+    return Answer(list(found), columns(rows, "NAME", "BYTES", "SET"), make="secret set NAME")
 
 
 @verb(app, "show")
@@ -90,9 +90,9 @@ def inject(
 
     Examples:
 
-        sandboxer secret inject sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+        sandboxer secret inject dev GITHUB_TOKEN
 
-        sandboxer secret inject sbx_0123456789abcdefghjkmnpqrs DEPLOY_KEY --files --no-env
+        sandboxer secret inject dev DEPLOY_KEY --files --no-env
     """
     found = platform.sandbox(sandbox_id).secrets.inject(*names, env=not no_env, files=files)
     return _given(found)
@@ -113,9 +113,9 @@ def wipe(
 
     Examples:
 
-        sandboxer secret wipe sbx_0123456789abcdefghjkmnpqrs
+        sandboxer secret wipe dev
 
-        sandboxer secret wipe sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+        sandboxer secret wipe dev GITHUB_TOKEN
     """
     done = platform.sandbox(sandbox_id).secrets.wipe(name)
     lines = ["wiped " + (", ".join(done.wiped) or "nothing")]

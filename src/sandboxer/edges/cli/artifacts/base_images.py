@@ -67,7 +67,7 @@ def build(
 
         sandboxer image build .
 
-        sandboxer image build -f deploy/Dockerfile . --name api --start ./serve --ready "curl -f localhost:80"
+        sandboxer image build . -f deploy/Dockerfile --name api --start ./serve
 
         sandboxer image build base --rebuild --state-dir /var/lib/sandboxer
     """
@@ -166,9 +166,8 @@ def list_built(state_dir: Path | None) -> Answer:
         (image.name, f"{image.distribution} {image.suite}", size(image.size_bytes), ago(image.built_at))
         for image in found
     ]
-    hint = [] if rows else ["[dim]none; make one with[/] sandboxer image build"]
     shown = columns(rows, "NAME", "SYSTEM", "SIZE", "BUILT")
-    return Answer([_as_json(image) for image in found], shown, *hint)
+    return Answer([_as_json(image) for image in found], shown, make="image build")
 
 
 @app.command("gc")

@@ -70,7 +70,7 @@ def publish(
 
     Examples:
 
-        sandboxer image publish snp_0123456789abcdefghjkmnpqrs --name tool
+        sandboxer image publish ready --name tool
 
         sandboxer image publish dev --name tool --visibility public --clean
     """
@@ -259,7 +259,7 @@ def export(
 
     Examples:
 
-        sandboxer image export img_0123456789abcdefghjkmnpqrs tool.tar --format docker
+        sandboxer image export img_0123456789abcdefghjkmnpqrs tool.tar
     """
     form: Any = format
     with progress(f"export {to.name}", None) as count:
@@ -291,7 +291,7 @@ def pull(
 
         sandboxer image pull python:3.12
 
-        sandboxer image pull docker://registry.example.com/team/tool:1 --authfile ~/.docker/config.json
+        sandboxer image pull registry.example.com/tool:1 --authfile auth.json
 
         sandboxer image pull oci-archive:tool.tar --name tool
     """

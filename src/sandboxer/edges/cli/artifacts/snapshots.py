@@ -59,9 +59,9 @@ def create(
 
     Examples:
 
-        sandboxer snapshot create sbx_0123456789abcdefghjkmnpqrs --name before-upgrade
+        sandboxer snapshot create dev --name before-upgrade
 
-        sandboxer snapshot create sbx_0123456789abcdefghjkmnpqrs --ttl 7d --label run=17
+        sandboxer snapshot create dev --ttl 7d --label run=17
     """
     made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
     return Answer(
@@ -82,7 +82,7 @@ def list_snapshots(
 
         sandboxer snapshot list
 
-        sandboxer snapshot list --sandbox sbx_0123456789abcdefghjkmnpqrs --label run=17 --json
+        sandboxer snapshot list --sandbox dev --label run=17 --json
     """
     found = list(platform.snapshots.list(sandbox_id=sandbox, state=state, labels=pairs(label, "--label")))
     rows = [
@@ -98,7 +98,8 @@ def list_snapshots(
         )
         for one in found
     ]
-    return Answer(found, columns(rows, "ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", ""))
+    table = columns(rows, "ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", "")
+    return Answer(found, table, make="snapshot create SANDBOX")
 
 
 @verb(app, "show", wait="looking at every file", timeout_s=180.0)
@@ -107,7 +108,7 @@ def show(platform: Sandboxer, id: Id) -> Answer:
 
     Examples:
 
-        sandboxer snapshot show snp_0123456789abcdefghjkmnpqrs
+        sandboxer snapshot show ready
     """
     found = platform.snapshots.get(id)
     return Answer(found, facts_table(_facts(found)))
@@ -121,7 +122,7 @@ def restore(platform: Sandboxer, id: Id) -> Answer:
 
     Examples:
 
-        sandboxer snapshot restore snp_0123456789abcdefghjkmnpqrs
+        sandboxer snapshot restore ready
     """
     sandbox = platform.snapshots.restore(id)
     return Answer(sandbox, plain(sandbox.id), state_text(sandbox.state))
@@ -143,9 +144,9 @@ def clone(
 
     Examples:
 
-        sandboxer snapshot clone snp_0123456789abcdefghjkmnpqrs
+        sandboxer snapshot clone ready
 
-        sandboxer snapshot clone snp_0123456789abcdefghjkmnpqrs --count 20 --label run=17
+        sandboxer snapshot clone ready --count 20 --label run=17
     """
     made = platform.snapshots.clone(
         id,
@@ -157,7 +158,10 @@ def clone(
         labels=pairs(label, "--label"),
         volumes=mounts(volume) or None,
     )
-    shown = each(Answer(one, plain(one.id), state_text(one.state)) for one in made.sandboxes)
+    shown = each(
+        Answer(one, *(plain(word) for word in (one.id, one.name) if word), state_text(one.state))
+        for one in made.sandboxes
+    )
     lacks = [f"without volume {one.volume_id} ({one.path}), of its source" for one in made.volumes_left_out]
     failed = [
         Text.assemble(("failed ", "bold red"), f"{one.number}: ", plain(one.problem.detail))
@@ -186,13 +190,13 @@ of_snapshots(
         "lock",
         Snapshots.lock,
         "Guard a snapshot by a second proof: neither deleted by a request alone, nor when its time is over.",
-        "snapshot lock snp_0123456789abcdefghjkmnpqrs",
+        "snapshot lock ready",
     ),
     Row(
         "unlock",
         Snapshots.unlock,
         "Take that guard away, with a second proof.",
-        "snapshot unlock snp_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        "snapshot unlock ready --wallet ~/.wallet.key",
         may_need_proof=True,
     ),
 )
@@ -206,7 +210,7 @@ def remove(
 
     Examples:
 
-        sandboxer snapshot delete snp_0123456789abcdefghjkmnpqrs
+        sandboxer snapshot delete ready
     """
     return each(_show(platform.snapshots.remove(id)) for id in ids)
 
@@ -258,7 +262,7 @@ of_snapshots(
         "update",
         Snapshots.change,
         "Change the name of a snapshot, or how long it is kept.",
-        "snapshot update snp_0123456789abcdefghjkmnpqrs --name before-upgrade --ttl 30d",
+        "snapshot update ready --name before-upgrade --ttl 30d",
         {
             "name": (Name, None),
             "ttl": (Annotated[str | None, typer.Option(help="How long it is kept from now on.")], None),

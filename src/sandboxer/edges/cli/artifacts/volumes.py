@@ -43,8 +43,10 @@ def create(
 
         sandboxer volume create data --size 1g
 
-        sandboxer volume create data-copy --from-snapshot snp_0123456789abcdefghjkmnpqrs
+        sandboxer volume create data-copy --from-snapshot ready
     """
+    if size_mb is None and from_snapshot is None:
+        raise typer.BadParameter("say how large it shall be: --size 1g")
     return _show(
         platform.volumes.create(
             name, size_mb=size_mb, from_snapshot=from_snapshot, labels=pairs(label, "--label")
@@ -68,7 +70,8 @@ def list_volumes(
         (one.name, one.id, disk_state(one.state), size(one.size_mb << 20), _holders(one), ago(one.created_at))
         for one in found
     ]
-    return Answer(found, columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE"))
+    table = columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE")
+    return Answer(found, table, make="volume create NAME --size 1g")
 
 
 @verb(app, "show")
@@ -106,7 +109,7 @@ of_volumes(
         Volumes.restore,
         "Put a volume back to what a snapshot has; what is on it now is lost.\n\n"
         "Refused while a sandbox uses it: stop that first, and resume it afterwards.",
-        "volume restore data snp_0123456789abcdefghjkmnpqrs",
+        "volume restore data ready",
         {
             "snapshot": Annotated[
                 str, typer.Argument(help="A snapshot of a volume (snp_…).", metavar="SNAPSHOT")

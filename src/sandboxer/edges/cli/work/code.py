@@ -111,7 +111,7 @@ def run(
 
         echo 'puts 6 * 7' | sandboxer run - --language ruby
 
-        sandboxer run plot.py --file data.csv --artifact '*.png' -- --title 'A plot'
+        sandboxer run plot.py --file data.csv --artifact '*.png' -- --wide
 
         sandboxer run app.py --image tools --network packages
 
@@ -244,7 +244,8 @@ def list_jobs(platform: Sandboxer, state: InState = None, after: After = None, l
     """
     found = platform.jobs.page(state=state, cursor=after, limit=limit)
     rows = [(job.id, job.state, job.reason, job.language, ago(job.created_at)) for job in found.jobs]
-    return Answer(found, columns(rows, "ID", "STATE", "REASON", "LANGUAGE", "MADE"))
+    table = columns(rows, "ID", "STATE", "REASON", "LANGUAGE", "MADE")
+    return Answer(found, table, make="run FILE --async")
 
 
 @verb(jobs, "show")

@@ -14,9 +14,10 @@ import typer
 
 from sandboxer.edges.cli.exec import write_chunk
 from sandboxer.edges.cli.options import Json, SandboxId, Timeout
-from sandboxer.edges.cli.output import plain
+from sandboxer.edges.cli.output import err, plain
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, gone, group, rows, show_answer, show_pieces, verb
 from sandboxer.edges.cli.work.service_settings import print_line
+from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.commands import Chunk
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.sdk.sync.client import Sandboxer
@@ -42,7 +43,7 @@ def list_files(
 
     Examples:
 
-        sandboxer file list sbx_0123456789abcdefghjkmnpqrs /workspace --depth 2
+        sandboxer file list dev /workspace --depth 2
     """
     return list(platform.sandbox(sandbox_id).files.list(path, depth=depth))
 
@@ -59,7 +60,7 @@ def move(
 
     Examples:
 
-        sandboxer file move sbx_0123456789abcdefghjkmnpqrs /tmp/a /workspace/a
+        sandboxer file move dev /tmp/a /workspace/a
     """
     sandbox = platform.sandbox(sandbox_id)
     sandbox.files.move(source, target, overwrite=overwrite)
@@ -77,7 +78,7 @@ def remove(
 
     Examples:
 
-        sandboxer file delete sbx_0123456789abcdefghjkmnpqrs /tmp/a
+        sandboxer file delete dev /tmp/a
     """
     platform.sandbox(sandbox_id).files.remove(path, recursive=recursive)
     return gone(path=path)
@@ -96,7 +97,7 @@ def watch(
 
     Examples:
 
-        sandboxer file watch sbx_0123456789abcdefghjkmnpqrs /workspace
+        sandboxer file watch dev /workspace
     """
     events = platform.sandbox(sandbox_id).files.watch(path, recursive=recursive)
     changes = (event for event in events if not isinstance(event, WatchReady))
@@ -119,7 +120,7 @@ def list_processes(platform: Sandboxer, sandbox_id: SandboxId) -> object:
 
     Examples:
 
-        sandboxer process list sbx_0123456789abcdefghjkmnpqrs
+        sandboxer process list dev
     """
     return list(platform.sandbox(sandbox_id).processes.list())
 
@@ -133,13 +134,13 @@ rows(
         "show",
         Processes.get,
         "Show one process.",
-        "process show sbx_0123456789abcdefghjkmnpqrs prc_0123456789abcdefghjkmnpqrs",
+        "process show dev prc_0123456789abcdefghjkmnpqrs",
     ),
     Row(
         "wait",
         Processes.wait,
         "Wait for the end of a process, and show how it ended.",
-        "process wait sbx_0123456789abcdefghjkmnpqrs prc_0123456789abcdefghjkmnpqrs --timeout 5m",
+        "process wait dev prc_0123456789abcdefghjkmnpqrs --timeout 5m",
         {"timeout_s": (Timeout, 60.0)},
     ),
 )
@@ -157,7 +158,7 @@ def signal(
 
     Examples:
 
-        sandboxer process signal sbx_0123456789abcdefghjkmnpqrs prc_0123456789abcdefghjkmnpqrs TERM
+        sandboxer process signal dev prc_0123456789abcdefghjkmnpqrs TERM
     """
     sandbox = platform.sandbox(sandbox_id)
     sandbox.processes.signal(process_id, name, tree=tree)
@@ -170,7 +171,7 @@ def end(platform: Sandboxer, sandbox_id: SandboxId, process_id: ProcessId) -> ob
 
     Examples:
 
-        sandboxer process delete sbx_0123456789abcdefghjkmnpqrs prc_0123456789abcdefghjkmnpqrs
+        sandboxer process delete dev prc_0123456789abcdefghjkmnpqrs
     """
     platform.sandbox(sandbox_id).processes.end(process_id)
     return gone(process_id=process_id)
@@ -182,7 +183,7 @@ def list_terminals(platform: Sandboxer, sandbox_id: SandboxId) -> object:
 
     Examples:
 
-        sandboxer terminal list sbx_0123456789abcdefghjkmnpqrs
+        sandboxer terminal list dev
     """
     return list(platform.sandbox(sandbox_id).terminal.list())
 
@@ -197,7 +198,7 @@ def end_terminal(
 
     Examples:
 
-        sandboxer terminal delete sbx_0123456789abcdefghjkmnpqrs prc_0123456789abcdefghjkmnpqrs
+        sandboxer terminal delete dev prc_0123456789abcdefghjkmnpqrs
     """
     platform.sandbox(sandbox_id).terminal.end(terminal_id)
     return gone(terminal_id=terminal_id)
@@ -206,12 +207,14 @@ def end_terminal(
 @verb(app, "logs")
 def logs(
     platform: Sandboxer,
-    name: Annotated[str, typer.Argument(help="A sandbox or a service.", metavar="SANDBOX|SERVICE")],
+    sandbox: Annotated[str, typer.Argument(help="A sandbox or a service.", metavar="SANDBOX|SERVICE")],
     process: Annotated[str | None, typer.Argument(help="Only this process of the sandbox.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     json: Json = False,
 ) -> None:
     """Show what the background processes of a sandbox, or a service, have printed.
+
+    What `sandboxer exec` runs prints where it is run, and is not kept.
 
     Examples:
 
@@ -219,18 +222,30 @@ def logs(
 
         sandboxer logs -f hello
     """
-    sandbox = platform.sandbox(name)
+    processes = platform.sandbox(sandbox).processes
     try:
-        found = sandbox.processes.list()
+        found = processes.list()
     except ApiError as error:
         if error.code != "not_found":
             raise
-        read = platform.services.follow if follow else platform.services.logs
-        show_pieces(read(name, tail=LINES), print_line, is_json=json, is_endless=follow)
+        _of_service(platform, sandbox, follow, json)
         return
+    if not found and not json:
+        err.print(plain(f"nothing: {sandbox} has no process in the background"), style="dim")
     wanted = [one.process_id for one in found if process in (None, one.process_id)]
-    printed = (piece for one in wanted for piece in _printed(sandbox.processes, one, follow))
+    printed = (piece for one in wanted for piece in _printed(processes, one, follow))
     show_pieces(printed, lambda piece: write_chunk(piece.chunk), is_json=json, is_endless=follow)
+
+
+def _of_service(platform: Sandboxer, name: str, follow: bool, is_json: bool) -> None:
+    read = platform.services.follow if follow else platform.services.logs
+    try:
+        show_pieces(read(name, tail=LINES), print_line, is_json=is_json, is_endless=follow)
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        hint = "See what there is: sandboxer list, sandboxer service list."
+        raise NotFound(what="sandbox or service", id=name, hint=hint) from None
 
 
 class _Printed(NamedTuple):

@@ -97,9 +97,9 @@ def create(
 
     Examples:
 
-        sandboxer service create files --command 'exec python3 -m http.server $PORT' --public
+        sandboxer service create web --command 'python3 -m http.server $PORT'
 
-        sandboxer service create hello --file app.py --command 'exec python3 app.py' --health / --idle 5m
+        sandboxer service create api --file app.py --command 'python3 app.py'
 
         sandboxer service create db --bootstrap db.sh --volume db-data:/var/lib/db
     """
@@ -141,18 +141,26 @@ def listed(platform: Sandboxer, state: InState = None) -> Answer:
         (one.name, state_of(one), ago(one.state_since), one.url or one.host, one.run, one.sandbox_id)
         for one in found
     ]
-    return Answer(found, columns(rows, "NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX"))
+    table = columns(rows, "NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX")
+    return Answer(found, table, make="service create NAME")
 
 
 @verb(app, "show")
-def show(platform: Sandboxer, service: Ref) -> object:
+def show(
+    platform: Sandboxer,
+    service: Ref,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the address alone.")] = False,
+) -> object:
     """Show one service.
 
     Examples:
 
         sandboxer service show hello
+
+        curl "$(sandboxer service show hello -q)/"
     """
-    return show_service(platform.services.get(service))
+    found = platform.services.get(service)
+    return Answer(found, plain(found.url or found.host), soft_wrap=True) if quiet else show_service(found)
 
 
 @verb(app, "logs")

@@ -117,7 +117,8 @@ def list_sessions(
         (one.id, one.language, state_text(one.state), one.cells, one.sandbox_id, ago(one.created_at))
         for one in found
     ]
-    return Answer(found, columns(rows, "ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED"))
+    table = columns(rows, "ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED")
+    return Answer(found, table, make="session create python")
 
 
 @verb(app, "show")
@@ -253,7 +254,7 @@ of_sessions(
         "unlock",
         Session.unlock,
         "Take that guard away, with a second proof.",
-        "session unlock ses_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key",
+        "session unlock ses_0123456789abcdefghjkmnpqrs --wallet wallet.key",
         may_need_proof=True,
     ),
     Row(
