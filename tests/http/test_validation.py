@@ -56,9 +56,9 @@ async def test_json_that_breaks_off_says_where_and_what(
     ("content", "field", "why"),
     [
         (b'{"tll": "1h"}', "tll", "did you mean ttl?"),
-        (b'{"ttl": "soon"}', "ttl", "as in 30s"),
+        (b'{"ttl": "soon"}', "ttl", "how long it lives once ready, as 30s, 15m, 4h or 2d"),
         (b'{"ttl": 5}', "ttl", "it should be text, as in 30s"),
-        (b'{"network": "lan"}', "network", "as in packages"),
+        (b'{"network": "lan"}', "network", "none, packages, open, or allow: and hosts"),
         (b'{"trust": "full"}', "trust", "it should be 'zero' or 'semi'"),
         (b'{"resources": {"pids": 1}}', "resources.pids", "at least 8"),
         (b'{"resources": {"memory_mb": "lots"}}', "resources.memory_mb", "a whole number"),
@@ -74,6 +74,21 @@ async def test_a_wrong_field_is_named_with_what_is_allowed(
     assert found["field"] == field, found
     assert why in str(found["detail"]), found["detail"]
     assert not [word for word in WORDS if word in str(found["detail"])]
+
+
+async def test_a_body_that_is_not_called_json_is_told_how_to_send_it(served: Served) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    answer = await served.client.send("POST", "/v1/sandboxes", content=b'{"name": "x"}', headers=form)
+    assert (answer.status_code, answer.json()["why"]) == (422, "it did not come as JSON")
+    assert answer.json()["next_step"] == "Send content-type: application/json; curl does with --json."
+
+
+@pytest.mark.parametrize("path", ["/v1/sandbox", "/sandboxes", "/v1/sandboxes/dev/nosuch"])
+async def test_a_path_with_a_mistake_is_told_the_noun_it_may_mean(served: Served, path: str) -> None:
+    answer = await served.client.get(path)
+    assert answer.json()["detail"] == "There is nothing at this path. Did you mean /v1/sandboxes?"
+    other = await served.client.send("PUT", "/v1/sandboxes")
+    assert (other.status_code, other.json()["detail"]) == (405, "This path takes GET, POST, not PUT.")
 
 
 async def test_no_answer_to_a_wrong_body_has_words_of_a_library(served: Served) -> None:

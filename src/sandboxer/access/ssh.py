@@ -190,7 +190,7 @@ class SshKeys:
     async def revoke(self, key_id: str, caller: Caller) -> None:
         """Revokes a key; its open connections end within a second. Raises NotFound."""
         if (known := self._by_id.get(key_id)) is None or known.account != caller.account:
-            raise NotFound(what="ssh key", id=key_id)
+            raise NotFound(what="SSH key", id=key_id)
         now = self._clock.now()
 
         def write(conn: Connection) -> None:
@@ -244,10 +244,12 @@ class SshKeys:
         mine = [key for key in self._by_id.values() if key.account == made.account and key.stands(now)]
         if any((key.fingerprint, key.sandbox_id) == (made.fingerprint, made.sandbox_id) for key in mine):
             raise Conflict(
-                why="this key is registered already", hint="Revoke the old one to change its terms."
+                why="this key is registered already",
+                hint="It opens what it opened; to change its terms revoke it first (GET /v1/ssh-keys).",
             )
         if len(mine) >= MAX_OF_ACCOUNT:
-            raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} SSH keys", hint="Revoke one first.")
+            hint = "Revoke one first: GET /v1/ssh-keys, then DELETE /v1/ssh-keys/{key_id}."
+            raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} SSH keys", hint=hint)
 
     def _remember(self, key: SshKey) -> None:
         self._by_id[key.id] = key

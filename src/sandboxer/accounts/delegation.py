@@ -55,6 +55,7 @@ MAX_SLOTS = 1_000_000
 MAX_NAME = 200
 # Living keys below one account that nobody delegated, however deep: they end in one transaction.
 MAX_NODES = 10_000
+_REVOKE_ONE = "Revoke one first: GET /v1/keys/tree, then DELETE /v1/keys/{public_key}."
 _CHUNK = 500
 
 
@@ -185,13 +186,14 @@ def cut(
     demand(authority, Scope.KEYS_DELEGATE, now=now)
     granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use), wish, now=now)
     if _living_children(conn, parent) >= MAX_CHILDREN:
-        raise Conflict(why=f"an account has at most {MAX_CHILDREN} living delegated keys", limit=MAX_CHILDREN)
+        why = f"an account has at most {MAX_CHILDREN} living delegated keys"
+        raise Conflict(why=why, limit=MAX_CHILDREN, hint=_REVOKE_ONE)
     if living_below(conn, authority.root) >= MAX_NODES:
         why = f"an account has at most {MAX_NODES} living delegated keys below it, of all generations"
-        raise Conflict(why=why, limit=MAX_NODES)
+        raise Conflict(why=why, limit=MAX_NODES, hint=_REVOKE_ONE)
     child = account or new_id("acc")
     if child in authority.ancestry:
-        raise Conflict(why="a key cannot be its own ancestor")
+        raise Conflict(why="a key cannot be its own ancestor", hint="Name another account for it, or none.")
     _insert(conn, authority, child, public_key, cut_by, granted, now)
     if granted.budget_sats:
         give(conn, parent, child, granted.budget_sats, id=f"{GIVEN}:{child}", key=cut_by, now=now)
@@ -226,10 +228,11 @@ def top_up(
     if (known := find_transfer(conn, transfer_id)) is not None:
         # It was given before; a cap or a revocation that came later does not change that.
         if known.amount != sats:
-            raise Conflict(why=f"the id {id} was already used to give {known.amount} sats")
+            why = f"the id {id} was already used to give {known.amount} sats"
+            raise Conflict(why=why, hint="Take another id: what bears the same one is given once.")
         return
     if key.state is not KeyState.ACTIVE:
-        raise Conflict(why="this key has been revoked")
+        raise Conflict(why="this key has been revoked", hint="Make another: POST /v1/keys/delegated.")
     give(conn, parent, child, sats, id=transfer_id, key=cut_by, now=now)
     audit.append(
         conn,
@@ -392,7 +395,7 @@ def _insert(
 ) -> None:
     taken = select(delegated_keys.c.account).where(delegated_keys.c.public_key == public_key)
     if conn.execute(taken).one_or_none() is not None:
-        raise Conflict(why="this key is delegated already")
+        raise Conflict(why="this key is delegated already", hint="See where it is: GET /v1/keys/tree.")
     records.create(
         conn,
         id=child,

@@ -195,7 +195,10 @@ def create(
     if _ID.fullmatch(id) is None:
         raise InvalidRequest(field="account", why="an account's id is made of a-z, 0-9 and . _ -")
     if not _insert(conn, id, kind, name, caps, actor=actor, reason=reason, now=now):
-        raise Conflict(why=f"there is an account {id} already")
+        raise Conflict(
+            why=f"there is an account {id} already",
+            hint="Use it, or take another id; GET /v1/accounts lists those there are.",
+        )
     return load(conn, id)
 
 
@@ -273,7 +276,10 @@ def change_status(
         raise InvalidRequest(field="reason", why="say why")
     account = load(conn, id, lock=True)
     if account.kind is Kind.OWNER:
-        raise Conflict(why="the owner's account stays: nobody could undo it")
+        raise Conflict(
+            why="the owner's account stays: nobody could undo it",
+            hint="To lock out who holds its key, rotate it: POST /v1/keys/{public_key}/regenerate.",
+        )
     if account.status in {to for (_, by), to in TRANSITIONS.items() if by is change}:
         return account
     if (status := next_status(account.status, change)) is Status.CLOSED:
@@ -340,7 +346,9 @@ def open_meters(conn: Connection, id: str) -> int:
     return len(conn.execute(query).all())
 
 
-_END_ITS_THINGS = "Remove its sandboxes, snapshots and volumes first, or wait until they are over."
+_END_ITS_THINGS = (
+    "Remove its sandboxes (GET /v1/sandboxes), snapshots and volumes first, or wait until they are over."
+)
 
 
 def _refuse_unfinished(conn: Connection, account: Account) -> None:
@@ -354,7 +362,8 @@ def _refuse_unfinished(conn: Connection, account: Account) -> None:
         raise Conflict(why=f"{running} meters still run", meters=running, hint=_END_ITS_THINGS)
     child = delegated_keys.c
     if conn.execute(select(exists().where(child.parent == account.id, child.state != "ended"))).scalar():
-        raise Conflict(why="it has delegated keys that have not ended; revoke them first")
+        hint = "Revoke them first: GET /v1/keys/tree, then DELETE /v1/keys/{public_key}."
+        raise Conflict(why="it has delegated keys that have not ended", hint=hint)
 
 
 def _insert(

@@ -38,7 +38,8 @@ _HEADERS = frozenset(
 )
 _NOBODY = b"sbx-sk-" + b"0" * 52
 _HOW = (
-    "Send Authorization, X-Timestamp, X-Nonce, X-Content-SHA256 and X-Signature; see docs/reference/auth.md."
+    "Send `Authorization: Bearer sk_…` (`sandboxer key bearer` prints such a token), or sign the request with"
+    " Authorization, X-Timestamp, X-Nonce, X-Content-SHA256 and X-Signature; see docs/reference/auth.md."
 )
 _V1_FORM = "{timestamp}:{METHOD}:{path with query}:{raw body}"
 _PAPER_FORM = "{METHOD}{path with query}{timestamp}{hex sha256 of body}"
@@ -178,7 +179,7 @@ class Authenticator:
             raise _refusal(
                 "v1_not_allowed",
                 "this key takes signatures of version 2 only",
-                "Add X-Nonce and X-Content-SHA256 and sign v2; " + _HOW,
+                "Add X-Nonce and X-Content-SHA256 and sign v2; see docs/reference/auth.md.",
             )
         if not made.is_paper and v1_is_ambiguous(made.path_with_query):
             raise _refusal(
@@ -212,7 +213,7 @@ def _public_key(head: dict[bytes, bytes]) -> str:
     if b"authorization" not in head:
         raise unsigned()
     if (match := _BEARER.fullmatch(head[b"authorization"])) is None:
-        raise _refusal("missing", "Authorization is not `Bearer <public key>`", _HOW)
+        raise _refusal("missing", "Authorization is neither `Bearer sk_…` nor `Bearer sbx-pk-…`", _HOW)
     return match[1].decode("ascii")
 
 

@@ -113,13 +113,14 @@ class KeyLife:
                 raise Conflict(
                     why="this secret was handed over before",
                     reason="already_revealed",
-                    hint="Regenerate it with the account's other credentials; that is free.",
+                    hint="Give the key a new one with the account's other credentials; that is free:"
+                    f" POST /v1/keys/{public_key}/regenerate.",
                 )
             if now >= row.created_at + REVEAL_FOR:
                 raise Conflict(
                     why="the 15 minutes in which this secret could be fetched are over",
                     reason="reveal_over",
-                    hint="Regenerate it with the same claim; that is free.",
+                    hint=f"Make a new one with the same claim: POST /v1/keys/{public_key}/regenerate.",
                 )
             _change(conn, public_key, revealed_at=now)
             _tell(conn, row, "key.revealed", actor="claim", now=now)
@@ -153,7 +154,8 @@ class KeyLife:
                 raise Conflict(
                     why="this key's secret was handed over before",
                     reason="already_revealed",
-                    hint="Regenerate it with the account's other credentials.",
+                    hint="Give the key a new one with the account's other credentials:"
+                    f" POST /v1/keys/{public_key}/regenerate.",
                 )
             return row
 
@@ -321,7 +323,8 @@ def _tell(
 
 def _refuse_owner(row: Row[Any], what: str) -> None:
     if row.is_owner:
-        raise Conflict(why=f"the owner's key cannot be {what}")
+        hint = f"Give it a new secret instead: POST /v1/keys/{row.public_key}/regenerate."
+        raise Conflict(why=f"the owner's key cannot be {what}", hint=hint)
 
 
 def _unknown(public_key: str) -> NotFound:

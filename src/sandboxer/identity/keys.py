@@ -219,7 +219,10 @@ class Keys:
                 id=public_key,
             )
             if row.is_owner and conn.execute(_NEWEST_OWNER).scalar() == public_key:
-                raise Conflict(why="the owner's key cannot be revoked: nobody could make another")
+                raise Conflict(
+                    why="the owner's key cannot be revoked: nobody could make another",
+                    hint=f"Give it a new secret instead: POST /v1/keys/{public_key}/regenerate.",
+                )
             if row.revoked_at is not None:
                 return
             conn.execute(update(keys).where(keys.c.public_key == public_key).values(revoked_at=now))

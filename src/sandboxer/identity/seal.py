@@ -106,7 +106,7 @@ def open_seal(path: Path) -> Seal:
         raise Broken(why=f"{path.name} does not hold {_KEY_BYTES} bytes in hex") from None
 
 
-_REMEDY = "bring back the master.key that was backed up with it (`sandboxer backup` puts it into the file)"
+_REMEDY = "Bring back the master.key that was backed up with it (`sandboxer backup` puts it into the file)."
 
 
 async def open_master_key(store: Store, path: Path) -> Seal:
@@ -114,13 +114,13 @@ async def open_master_key(store: Store, path: Path) -> Seal:
     new.
     """
     if (known := await store.read(_known)) is not None and not path.exists():
-        raise Conflict(why=f"{path} is missing, and this database was sealed with it; {_REMEDY}")
+        raise Conflict(why=f"{path} is missing, and this database was sealed with it", hint=_REMEDY)
     seal = open_seal(path)
     mark = seal.derive("sandboxer master key check v1").hex()
     if known is None:
         await store.write(lambda conn: conn.execute(update(server_claim).values(key_check=mark)))
     elif known != mark:
-        raise Conflict(why=f"{path} is not the key that this database was sealed with; {_REMEDY}")
+        raise Conflict(why=f"{path} is not the key that this database was sealed with", hint=_REMEDY)
     return seal
 
 

@@ -79,7 +79,7 @@ class SandboxerError(Exception):
         """
         known = place | {name: str(value) for name, value in self.facts.items()}
         text = self._next_step_of_sandbox() if "sandbox_id" in known else ""
-        return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), text or self.next_step)
+        return filled(text or self.next_step, known)
 
     def _next_step_of_sandbox(self) -> str:
         return self.next_step_of_sandbox
@@ -389,6 +389,11 @@ class Broken(SandboxerError):
     """The platform is broken here: {why}"""
 
     next_step = "Tell the operator, with the x-request-id of the answer."
+
+
+def filled(text: str, known: Mapping[str, str]) -> str:
+    """Returns the text with what is known in the place of `{name}`."""
+    return re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), text)
 
 
 def or_not_found(thing: _T | None, **facts: Any) -> _T:

@@ -120,7 +120,7 @@ def _make_room(conn: Connection, account: str, now: datetime) -> None:
             why=f"{MOST} quotes of this account are open",
             reason="too_many_quotes",
             limit=MOST,
-            hint="Use one of them, or wait until some have expired.",
+            hint="Use one of them (POST /v1/sandboxes takes its id), or wait until some have expired.",
         )
 
 

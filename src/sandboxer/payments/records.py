@@ -128,10 +128,15 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
         "looks": 0,
     }
     if not insert_once(conn, payments, row):
-        raise Conflict(why="this payment is being taken by another request", reason="conflicting_nonce")
+        raise _being_taken()
     payment = load(conn, row["id"])
     _tell(conn, payment, now)
     return payment, True
+
+
+def _being_taken() -> Conflict:
+    why, hint = "this payment is being taken by another request", "See what became of it: GET /v1/payments."
+    return Conflict(why=why, reason="conflicting_nonce", hint=hint)
 
 
 def nonce_conflict(known: Payment) -> Conflict:
@@ -193,7 +198,7 @@ def supersede(
     unchanged = (columns.state == State.QUEUED.value, columns.payload_hash == payment.payload_hash)
     done = conn.execute(update(payments).where(columns.id == payment.id, *unchanged).values(**values))
     if done.rowcount != 1:
-        raise Conflict(why="this payment is being taken by another request", reason="conflicting_nonce")
+        raise _being_taken()
     after = load(conn, payment.id)
     _tell(conn, after, now)
     return after
@@ -233,7 +238,8 @@ def move(
     # Facts may have been added since it was read, but its state must be the same.
     current = load(conn, payment.id, lock=True)
     if current.state is not payment.state:
-        raise Conflict(why=f"payment {payment.id} was changed by someone else meanwhile")
+        why = f"payment {payment.id} was changed by someone else meanwhile"
+        raise Conflict(why=why, hint="See how it is now: GET /v1/payments.")
     values: dict[str, Any] = {
         "state": state.value,
         "reason": reason,

@@ -133,7 +133,8 @@ class Operations:
     def _end(self, sandbox_id: str, operation: Operation) -> None:
         if not operation.result.done():
             why = f"{operation.name} of {sandbox_id} was cut short"
-            operation.result.set_exception(Conflict(why=why, operation=operation.name))
+            hint = f"See how it is now (GET /v1/sandboxes/{sandbox_id}), and ask for it again."
+            operation.result.set_exception(Conflict(why=why, operation=operation.name, hint=hint))
         del self._running[sandbox_id]
         operation.over.set()
 

@@ -60,7 +60,7 @@ class Claim:
     def write(self, conn: Connection, sandbox_id: str) -> None:
         with self._lock:
             if self._is_given_up:
-                raise Conflict(why="whoever asked for this run went away")
+                raise Conflict(why="whoever asked for this run went away", hint="Ask for it again.")
             self.sandbox_id = sandbox_id
         conn.execute(insert(run_sandboxes).values(sandbox_id=sandbox_id, created_at=self._now))
         if self._also is not None:

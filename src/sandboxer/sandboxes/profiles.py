@@ -141,8 +141,9 @@ class Profiles:
         """Return a profile. Raises InvalidRequest that suggests the nearest name."""
         if (profile := self._by_id.get(profile_id)) is None:
             close = difflib.get_close_matches(profile_id, self._by_id, n=1, cutoff=0.4)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
-            raise InvalidRequest(field="profile", why=f"there is no {profile_id}; {hint}")
+            known = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
+            hint = "See which ones there are: GET /v1/profiles."
+            raise InvalidRequest(field="profile", why=f"there is no {profile_id}; {known}", hint=hint)
         return profile
 
 

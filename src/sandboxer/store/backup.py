@@ -23,9 +23,11 @@ def back_up(database: str, target: Path) -> None:
     _refuse_postgres(url, f'pg_dump --format=custom --file={target} "$DATABASE_URL"')
     source = sqlite_path(url)
     if not source.exists():
-        raise NotFound(what="database", id=str(source))
+        hint = "Name the state folder whose database it is: --state-dir DIR."
+        raise NotFound(what="database", id=str(source), hint=hint)
     if target.exists():
-        raise Conflict(why=f"{target} exists; a backup never overwrites another")
+        hint = "Name a file that is not there."
+        raise Conflict(why=f"{target} exists, and a backup never overwrites another", hint=hint)
     _copy(source, target)
 
 
@@ -37,7 +39,7 @@ def restore(backup: Path, database: str) -> None:
     url = parse_url(database)
     _refuse_postgres(url, f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {backup}')
     if not backup.exists():
-        raise NotFound(what="backup", id=str(backup))
+        raise NotFound(what="backup", id=str(backup), hint="Check the path: `sandboxer backup` printed it.")
     _check(backup)
     target = sqlite_path(url)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -34,8 +34,8 @@ def hold_state_dir(state_dir: Path) -> Iterator[None]:
     """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_private(state_dir)
-    refusal = f"uses {state_dir}; stop it, or choose another --state-dir"
-    with _hold_file(state_dir / "lock", refusal):
+    hint = f"Stop it (sandboxer down --state-dir {state_dir}), or choose another --state-dir."
+    with _hold_file(state_dir / "lock", (f"uses {state_dir}", hint)):
         yield
 
 
@@ -71,7 +71,10 @@ def open_holder(state_dir: Path) -> tuple[int, int] | None:
             os.close(descriptor)
         if not is_held(state_dir):
             return None
-        raise Conflict(why=f"a server uses {state_dir}, but it is no process that can be seen from here")
+        raise Conflict(
+            why=f"a server uses {state_dir}, but it is no process that can be seen from here",
+            hint="Stop it where it runs: in its container, or on the machine that shares this folder.",
+        )
     return pid, descriptor
 
 
@@ -116,7 +119,7 @@ def hold_database(database: str) -> Iterator[Claim]:
 
 # How long the last server's session may take to end.
 LET_GO_S = 3.0
-_REFUSAL = "uses this database; stop it, or choose another --database"
+_REFUSAL = "uses this database", "Stop it (sandboxer down), or choose another --database."
 
 
 @contextmanager
@@ -130,7 +133,7 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
         with _connected(opened) as conn:
             driver: Any = conn.connection.driver_connection
             if not _acquired(driver):
-                raise Conflict(why=f"another sandboxer {_REFUSAL}")
+                raise Conflict(why=f"another sandboxer {_REFUSAL[0]}", hint=_REFUSAL[1])
 
             def let_go() -> None:
                 driver.execute(f"SELECT pg_advisory_unlock({POSTGRES_SERVER_LOCK})")
@@ -160,7 +163,7 @@ def _connected(opened: Database) -> Connection:
 
 
 @contextmanager
-def _hold_file(path: Path, refusal: str) -> Iterator[None]:
+def _hold_file(path: Path, refusal: tuple[str, str]) -> Iterator[None]:
     # Close-on-exec: a sandbox that outlives the server must not inherit the lock.
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -168,7 +171,8 @@ def _hold_file(path: Path, refusal: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(fd, 64, 0).decode("ascii", "replace").partition(" ")[0].strip() or "unknown"
-            raise Conflict(why=f"another sandboxer (process {holder}) {refusal}") from None
+            why, hint = refusal
+            raise Conflict(why=f"another sandboxer (process {holder}) {why}", hint=hint) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()} {_started('self')}\n".encode(), 0)
         yield

@@ -108,14 +108,15 @@ class Repository(Generic[R, T]):
             if written is not None:
                 return self.announce(written, steps)
             await self._look_again(id)
-        raise Conflict(why=f"{self.noun} {id} is changing too fast")
+        raise Conflict(why=f"{self.noun} {id} is changing too fast", hint="Ask for it again in a moment.")
 
     def step(self, conn: Connection, before: R, *steps: T) -> R:
         """Does the same as `move`, once, in the caller's transaction. Raises Conflict if someone else
         wrote first.
         """
         if (written := self._apply(conn, self._change(before, steps))) is None:
-            raise Conflict(why=f"{self.noun} {before.id} was changed by someone else")
+            why = f"{self.noun} {before.id} was changed by someone else meanwhile"
+            raise Conflict(why=why, hint="Look at how it is now, and ask for it again.")
         return written
 
     # What a noun says of itself.

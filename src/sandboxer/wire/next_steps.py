@@ -97,6 +97,7 @@ ACTS: Mapping[str, Words] = {
     "GET /v1/jobs": Words("sandboxer job list", "client.jobs.list()"),
     "POST /v1/execute/async": Words("sandboxer run --async", "client.code.submit()"),
     "GET /v1/sessions": Words("sandboxer session list", "client.sessions.list()"),
+    "GET /v1/sessions/{session_id}": Words("sandboxer session show {0}", 'client.sessions.get("{0}")'),
     "POST /v1/sessions": Words("sandboxer session create", "client.sessions.start()"),
     "POST /v1/sessions/{session_id}/restart": Words(
         "sandboxer session restart {0}", 'client.sessions.get("{0}").restart()'
@@ -118,6 +119,53 @@ ACTS: Mapping[str, Words] = {
     "GET /v1/pricing": Words("sandboxer pricing", "client.account.pricing()"),
     "POST /v1/quotes": Words("sandboxer quote", "client.account.quote()"),
     "GET /v1/payments": Words("sandboxer pay list", "client.payments.list()"),
+    "POST /v1/sandboxes/{sandbox_id}/stop": Words("sandboxer stop {0}", 'client.sandbox("{0}").stop()'),
+    "GET /v1/sandboxes/{sandbox_id}/egress": Words(
+        "sandboxer egress show {0}", 'client.sandbox("{0}").egress.show()'
+    ),
+    "GET /v1/egress": Words("sandboxer egress show account", "client.egress.show()"),
+    "GET /v1/sandboxes/{sandbox_id}/previews": Words(
+        "sandboxer preview list {0}", 'client.sandbox("{0}").previews.list()'
+    ),
+    "GET /v1/sandboxes/{sandbox_id}/secrets": Words(
+        "sandboxer secret list --sandbox {0}", 'client.sandbox("{0}").secrets.list()'
+    ),
+    "DELETE /v1/sandboxes/{sandbox_id}/secrets": Words(
+        "sandboxer secret wipe {0}", 'client.sandbox("{0}").secrets.wipe()'
+    ),
+    "DELETE /v1/secrets/{name}": Words("sandboxer secret delete {0}", 'client.secrets.remove("{0}")'),
+    "DELETE /v1/ssh-keys/{key_id}": Words("sandboxer ssh-key delete {0}", 'client.ssh.revoke_key("{0}")'),
+    "GET /v1/keys/tree": Words("sandboxer key tree", "client.keys.tree()"),
+    "DELETE /v1/keys/{public_key}": Words("sandboxer key delete {0}", 'client.keys.revoke("{0}")'),
+    "POST /v1/keys/{public_key}/regenerate": Words(
+        "sandboxer key rotate {0}", 'client.keys.regenerate("{0}")'
+    ),
+    "GET /v1/accounts": Words("sandboxer account list", "client.operator.accounts()"),
+    "POST /v1/images/{image_id}/unlock": Words("sandboxer image unlock {0}", 'client.images.unlock("{0}")'),
+    "POST /v1/images/{image_id}/transfer": Words(
+        "sandboxer image transfer {0} ACCOUNT", 'client.images.transfer("{0}", ACCOUNT)'
+    ),
+    "POST /v1/services/{service}/redeploy": Words(
+        "sandboxer service redeploy {0}", 'client.services.redeploy("{0}")'
+    ),
+    "DELETE /v1/services/{service}": Words("sandboxer service delete {0}", 'client.services.remove("{0}")'),
+    "GET /v1/services/{service}/domains": Words(
+        "sandboxer service domain list {0}", 'client.services.domains("{0}")'
+    ),
+    "POST /v1/sessions/{session_id}/interrupt": Words(
+        "sandboxer session interrupt {0}", 'client.sessions.get("{0}").interrupt()'
+    ),
+    "GET /v1/webhooks/{webhook_id}/deliveries": Words(
+        "sandboxer webhook deliveries {0}", 'client.webhooks.deliveries("{0}")'
+    ),
+    "GET /v1/auth/wallets": Words("sandboxer wallet list", "client.wallets.list()"),
+    "POST /v1/gift-cards/balance": Words("sandboxer gift balance", "client.gift_cards.balance()"),
+    "GET /v1/sandboxes/{sandbox_id}/terminals": Words(
+        "sandboxer terminal list {0}", 'client.sandbox("{0}").terminal.list()'
+    ),
+    "GET /v1/refunds": Words("sandboxer refund list", "client.invoices.refunds()"),
+    "GET /v1/gift-cards": Words("sandboxer gift list", "client.gift_cards.page()"),
+    "GET /v1/invoices": Words("sandboxer invoice list", "client.invoices.page()"),
     "GET /openapi.json": Words("sandboxer --help", "help(client)"),
 }
 # Sentences that have other words at each door, by the code of the error.
@@ -265,6 +313,18 @@ LISTS: Mapping[str, str] = {
     "payment": "GET /v1/payments",
     "language": "GET /v1/languages",
     "profile": "GET /v1/profiles",
+    "process": "GET /v1/sandboxes/{sandbox_id}/processes",
+    "terminal": "GET /v1/sandboxes/{sandbox_id}/terminals",
+    "preview": "GET /v1/sandboxes/{sandbox_id}/previews",
+    "secret in this sandbox": "GET /v1/sandboxes/{sandbox_id}/secrets",
+    "domain": "GET /v1/services/{service}/domains",
+    "delivery": "GET /v1/webhooks/{webhook_id}/deliveries",
+    "delegated key": "GET /v1/keys/tree",
+    "wallet": "GET /v1/auth/wallets",
+    "account": "GET /v1/accounts",
+    "invoice": "GET /v1/invoices",
+    "refund": "GET /v1/refunds",
+    "gift card": "GET /v1/gift-cards",
 }
 # Fields that the command line has as options of another name.
 OPTIONS: Mapping[str, str] = {

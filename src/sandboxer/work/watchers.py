@@ -147,5 +147,5 @@ class Watchers:
         found = self._open.get(watcher_id)
         is_theirs = found is not None and (caller.is_owner or found.account == caller.account)
         if found is None or found.sandbox_id != sandbox_id or not is_theirs:
-            raise NotFound(what="watcher", id=watcher_id)
+            raise NotFound(what="watcher", id=watcher_id, hint="Watch the folder again.")
         return found

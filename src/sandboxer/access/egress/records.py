@@ -103,6 +103,10 @@ def wider_policies(conn: Connection, account: str) -> list[Policy]:
     return found
 
 
+# Said in the account's words: a sandbox's rules are shown beside them.
+LOOK_AGAIN = "Look at them again (GET /v1/egress, GET /v1/sandboxes/{sandbox_id}/egress), and change those."
+
+
 def save_policy(conn: Connection, kept: KeptPolicy) -> None:
     """Saves the next version. Raises Conflict if somebody else saved that version first."""
     values = {"policy": policy_json(kept.policy), "version": kept.version, "changed_at": kept.changed_at}
@@ -111,7 +115,7 @@ def save_policy(conn: Connection, kept: KeptPolicy) -> None:
         return
     is_next = (policies.c.subject == kept.subject) & (policies.c.version == kept.version - 1)
     if conn.execute(update(policies).where(is_next).values(**values)).rowcount != 1:
-        raise Conflict(why="the rules were changed by somebody else meanwhile")
+        raise Conflict(why="the rules were changed by somebody else meanwhile", hint=LOOK_AGAIN)
 
 
 def load_outlet(conn: Connection, sandbox_id: str) -> KeptOutlet | None:

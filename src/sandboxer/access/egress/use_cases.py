@@ -111,7 +111,8 @@ class Egress:
         if sandbox.trust is not Trust.SEMI:
             raise Conflict(
                 why="the sandbox has no network, so there are no rules for one",
-                hint="Create one with network `packages`, `open` or `allow:HOST`; this one never gets any.",
+                hint="This one never gets any; make another with network `packages`, `open` or `allow:HOST`:"
+                " POST /v1/sandboxes.",
             )
         return sandbox
 
@@ -196,7 +197,7 @@ def _save(
     if version is not None and version != standing.version:
         raise Conflict(
             why=f"{what} are at version {standing.version} by now, not {version}",
-            hint="Look at them again, and change those.",
+            hint=records.LOOK_AGAIN,
         )
     policy = check_policy(decide_policy(standing.policy))
     changed = replace(standing, policy=policy, version=standing.version + 1, changed_at=now)

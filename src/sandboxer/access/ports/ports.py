@@ -147,7 +147,8 @@ class Previews:
                 conn.execute(delete(previews).where(_t.id.in_(over)))
             if sum(one.stands(now) for one in known) >= MAX_STANDING:
                 raise Conflict(
-                    why=f"a sandbox has at most {MAX_STANDING} previews", hint="Revoke one that is not used."
+                    why=f"a sandbox has at most {MAX_STANDING} previews",
+                    hint=f"Revoke one that is not used: GET /v1/sandboxes/{sandbox_id}/previews.",
                 )
             conn.execute(insert(previews), asdict(made))
             _tell(conn, made, "preview.created", caller, now)

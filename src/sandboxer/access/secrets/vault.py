@@ -196,7 +196,8 @@ def _others(conn: Connection, account: str, name: str) -> tuple[int, int]:
 def _refuse_many(conn: Connection, account: str) -> None:
     count = conn.execute(select(func.count()).select_from(secrets).where(_t.account == account)).scalar_one()
     if count >= MAX_OF_ACCOUNT:
-        raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} secrets", hint="Remove one first.")
+        hint = "Remove one first: GET /v1/secrets, then DELETE /v1/secrets/{secret}."
+        raise Conflict(why=f"an account has at most {MAX_OF_ACCOUNT} secrets", hint=hint)
 
 
 def _tell(conn: Connection, subject: str, kind: str, actor: str, at: datetime, **data: object) -> None:
@@ -234,7 +235,8 @@ def check_sum(sizes: Iterable[int]) -> None:
     """Raises an error if a sandbox may not hold secrets of these sizes together."""
     held = list(sizes)
     if len(held) > MAX_IN_SANDBOX:
-        raise Conflict(why=f"a sandbox holds at most {MAX_IN_SANDBOX} secrets", hint="Wipe what is not used.")
+        hint = "Wipe what is not used: DELETE /v1/sandboxes/{sandbox_id}/secrets."
+        raise Conflict(why=f"a sandbox holds at most {MAX_IN_SANDBOX} secrets", hint=hint)
     if sum(held) > MAX_IN_SANDBOX_BYTES:
         raise TooLarge(what="all secrets of a sandbox together", limit=f"{MAX_IN_SANDBOX_BYTES} bytes")
 

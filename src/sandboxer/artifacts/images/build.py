@@ -212,7 +212,7 @@ class Image:
 def find_image(name: str, images_dir: Path) -> Image:
     """Returns the image of that name. Raises NotFound, which says how to get it."""
     if "/" in name or name.startswith(".") or not (images_dir / name / RECORD).is_file():
-        raise NotFound(what="image", id=f"{name} (build it with `sandboxer image build {name}`)")
+        raise NotFound(what="image", id=name, hint=f"Build it: sandboxer image build {name}")
     return load_image(images_dir / name)
 
 
@@ -316,14 +316,15 @@ def _load(name: str, recipes_dir: Path, children: tuple[str, ...]) -> tuple[Reci
     path = recipes_dir / f"{name}.yaml"
     if "/" in name or not path.is_file():
         known = ", ".join(sorted(p.stem for p in recipes_dir.glob("*.yaml"))) or "none"
-        raise NotFound(what="image recipe", id=f"{name} (known: {known})")
+        hint = f"Name one of those, or the folder of a Dockerfile, as in ./{name}."
+        raise NotFound(what="image recipe", id=f"{name} (known: {known})", hint=hint)
     text = path.read_text()
     recipe = parse_recipe(text, source=f"images/{path.name}")
     digest = hashlib.sha256(text.encode())
     overlays = tuple(recipes_dir / folder for folder in recipe.overlays)
     for overlay in overlays:
         if not overlay.is_dir():
-            raise NotFound(what="overlay folder", id=str(overlay))
+            raise NotFound(what="overlay folder", id=str(overlay), hint="Correct `overlay` in the recipe.")
         for file in sorted(p for p in overlay.rglob("*") if p.is_file()):
             digest.update(str(file.relative_to(overlay)).encode() + b"\0" + file.read_bytes())
     if recipe.extends is None:

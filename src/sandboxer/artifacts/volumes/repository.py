@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from urllib.parse import quote
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -72,7 +73,8 @@ def _taken(name: str) -> Conflict:
     return Conflict(
         why=f"there is a volume {name} already",
         reason="name_taken",
-        hint="Give it another name, or drop that one first.",
+        hint=f"Give it another name, use that one (GET /v1/volumes/{quote(name)}), or remove it first"
+        f" (DELETE /v1/volumes/{quote(name)}).",
     )
 
 
@@ -131,7 +133,8 @@ def refuse_taken(volume: Volume, attachments: Sequence[Attachment], is_read_only
                 why=f"{volume.name} is attached to {one.sandbox_id}, {mode_of(one.is_read_only)}",
                 reason="attached",
                 sandbox_id=one.sandbox_id,
-                hint="Delete that sandbox first; or let all of them have it read-only (mode ro).",
+                hint=f"Delete that sandbox first (DELETE /v1/sandboxes/{one.sandbox_id}); or let all of them"
+                " have it read-only (mode ro).",
             )
 
 
@@ -142,7 +145,7 @@ def refuse_attached(conn: Connection, volume: Volume) -> None:
             why=f"{volume.name} is attached to {one.sandbox_id}",
             reason="attached",
             sandbox_id=one.sandbox_id,
-            hint="Delete that sandbox first.",
+            hint=f"Delete that sandbox first: DELETE /v1/sandboxes/{one.sandbox_id}.",
         )
 
 
@@ -153,7 +156,8 @@ def refuse_in_use(conn: Connection, volume: Volume) -> None:
             why=f"{volume.name} is in use by {one.sandbox_id}, {mode_of(one.is_read_only)}",
             reason="attached",
             sandbox_id=one.sandbox_id,
-            hint="Stop or delete that sandbox first; a stopped one finds it as restored when it is resumed.",
+            hint=f"Stop that sandbox first (POST /v1/sandboxes/{one.sandbox_id}/stop); it finds the volume as"
+            " restored when it is resumed.",
         )
 
 

@@ -350,16 +350,19 @@ def _stage(number: int) -> Stage:
     return Stage(number) if number in Stage._value2member_map_ else Stage.REQUEST
 
 
+_LOOK = "See what runs: GET /v1/sandboxes/{sandbox_id}/processes."
+
+
 def _about_process(number: int, name: str, process_id: str) -> SandboxerError:
     match number:
         case errno.ESRCH:
             return NotFound(what="process", id=process_id)
         case errno.EEXIST:
-            return Conflict(why=f"process id {process_id} is in use")
+            return Conflict(why=f"process id {process_id} is in use", hint=_LOOK)
         case errno.EBUSY:
-            return Conflict(why=f"process {process_id} still runs or is being read")
+            return Conflict(why=f"process {process_id} still runs or is being read", hint=_LOOK)
         case errno.ENOTTY:
-            return Conflict(why=f"process {process_id} has no terminal")
+            return Conflict(why=f"process {process_id} has no terminal", hint="Open a terminal instead.")
         case errno.EINVAL:
             return InvalidRequest(field="signal or size", why="out of range")
         case _:

@@ -237,7 +237,8 @@ class ProcessInput:
 def not_accepted(accepted: int, offered: int, number: int) -> SandboxerError:
     why = _WHY.get(number, errno.errorcode.get(number, "no reason was given"))
     if number == errno.ERANGE:
-        return Conflict(why=f"{why}: ask how many its stdin took", reason="stdin_gap")
+        hint = "Ask how many bytes its stdin took, and go on from there."
+        return Conflict(why=why, reason="stdin_gap", hint=hint)
     reason = "ended" if number == errno.ESRCH else "closed"
     return StdinNotTaken(taken_bytes=accepted, offered_bytes=offered, why=why, reason=reason)
 

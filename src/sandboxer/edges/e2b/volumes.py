@@ -177,7 +177,7 @@ async def make_folder(asked: Asked[VolumePath, operations.WriteContentQuery]) ->
             await files.mkdir(place.sandbox_id, asked.caller, place.path, mode=mode, parents=query.force)
             await place.own(query.uid, query.gid, None)
         elif not query.force:
-            raise Conflict(why=f"{query.path} is there already")
+            raise Conflict(why=f"{query.path} is there already", hint="Say `force` to keep it.")
         return answer(place.shown(await place.stat()), 201)
 
 

@@ -102,7 +102,8 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
         else:
-            raise Conflict(why=f"another server listens at {path}; stop it, or choose another socket_path")
+            hint = "Stop it (sandboxer down), or choose another place: SANDBOXER_SOCKET_PATH."
+            raise Conflict(why=f"another server listens at {path}", hint=hint)
 
 
 log = logging.getLogger(__name__)

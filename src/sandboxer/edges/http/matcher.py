@@ -12,6 +12,7 @@ nothing is done. What is not there and what belongs to somebody else is the same
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -138,6 +139,13 @@ class Matcher:
         known = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
         return [one for one in known if _find(self._root, path.split("/"), 0, one, [])]
 
+    def close_to(self, path: str) -> str | None:
+        """Returns the noun that a path with a mistake may mean; None if there is no such."""
+        nouns = self._root.words[""].words["v1"].words
+        said = path.removeprefix("/v1").strip("/").partition("/")[0][:40]
+        close = [said] if said in nouns else difflib.get_close_matches(said, nouns, n=1)
+        return f"/v1/{close[0]}" if close else None
+
 
 _Found = tuple[tuple[Binding, Sequence[str]], list[str]]
 
@@ -180,14 +188,17 @@ class Dispatch:
             scope.update(path_params=dict(found.names), route=found.route)
             await found.route.handle(scope, receive, send)
         elif scope["type"] == "http":
-            raise self._refusal(scope["path"])
+            raise self._refusal(scope["path"], scope["method"])
         else:
             await self._otherwise(scope, receive, send)
 
-    def _refusal(self, path: str) -> HTTPException:
+    def _refusal(self, path: str, method: str) -> HTTPException:
         if methods := self._matcher.methods(path):
-            return HTTPException(405, headers={"allow": ", ".join(methods)})
-        return HTTPException(404)
+            allowed = ", ".join(methods)
+            return HTTPException(405, f"This path takes {allowed}, not {method}.", {"allow": allowed})
+        close = self._matcher.close_to(path)
+        meant = f" Did you mean {close}?" if close else ""
+        return HTTPException(404, f"There is nothing at this path.{meant}")
 
 
 T = TypeVar("T")

@@ -92,6 +92,10 @@ def invalid(
     """Returns what a validation found, the first mistake first."""
     if found and found[0].get("type") == "json_invalid":
         return _broken_json(found[0], body)
+    if isinstance(body, bytes) and body and found[0].get("loc") == ("body",):
+        # The framework reads no JSON from what is not called so; `curl -d` calls it a form.
+        why, hint = "it did not come as JSON", "Send content-type: application/json; curl does with --json."
+        return InvalidRequest(field="body", why=why, hint=hint)
     listed = [_mistake(one, operation) for one in found[:MAX_FIELD_ERRORS]]
     first = listed[0] if listed else {"field": "body", "why": "it is not what this operation takes"}
     return InvalidRequest(**first, errors=listed)
@@ -123,7 +127,8 @@ def _mistake(found: Mapping[str, Any], operation: AnyOperation | None) -> dict[s
     examples = schema.get("examples") or []
     why = _why(found, schema, parts, operation)
     if examples and isinstance(examples[0], str | int | float):
-        return {"field": field, "why": f"{why}, as in {examples[0]}", "example": examples[0]}
+        why = why if str(examples[0]) in why else f"{why}, as in {examples[0]}"
+        return {"field": field, "why": why, "example": examples[0]}
     return {"field": field, "why": why}
 
 
@@ -157,9 +162,8 @@ def _form(schema: Mapping[str, Any], pattern: str) -> str:
         letters = " and 26 letters and digits" if pattern.endswith("]{26}$") else "…"
         return f"it should be {begins['kind'].replace(chr(92), '')}{letters}"
     described = str(schema.get("description", "")).partition(". ")[0].rstrip(".")
-    return (
-        f"it does not have the right form ({described})" if described else "it does not have the right form"
-    )
+    wanted = f": {described[0].lower()}{described[1:]}" if described else ""
+    return f"it does not have the right form{wanted}"
 
 
 def _schema_at(parts: Sequence[str], operation: AnyOperation | None) -> Mapping[str, Any]:
@@ -307,7 +311,8 @@ def document(
         facts, detail = {}, "Something broke on our side."
     else:
         detail = str(error)
-    base = _members(status, error.code, detail, str(hint or error.what_next(**place or {})), request_id)
+    step = errors.filled(str(hint), place or {}) if hint else error.what_next(**place or {})
+    base = _members(status, error.code, detail, step, request_id)
     extra = {name: _plain(value) for name, value in facts.items() if name not in base and value is not None}
     return {**base, **extra}
 

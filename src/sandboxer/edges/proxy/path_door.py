@@ -69,7 +69,8 @@ class PathDoor:
             return await self._admit(head, peer)
 
     async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
-        found = or_not_found(read_path(head.target), what="port", id=head.target[:80].decode("latin-1"))
+        shown, hint = head.target[:80].decode("latin-1"), "Copy the whole address of the port."
+        found = or_not_found(read_path(head.target), what="port", id=shown, hint=hint)
         address, prefix, rest = found
         rest, token = without_token(rest)
         given = head.values(PREVIEW_HEADER)

@@ -74,7 +74,8 @@ def matches(kinds: Sequence[str], kind: str) -> bool:
 def add(conn: Connection, endpoint: Endpoint, *, actor: str) -> None:
     if len(of_account(conn, endpoint.account)) >= MAX_ENDPOINTS:
         raise Conflict(
-            why=f"an account has at most {MAX_ENDPOINTS} webhooks", hint="Remove one, or widen its kinds."
+            why=f"an account has at most {MAX_ENDPOINTS} webhooks",
+            hint="Remove one, or widen its kinds: GET /v1/webhooks.",
         )
     conn.execute(insert(webhook_endpoints), _row(endpoint))
     _tell(conn, endpoint, "webhook.created", actor, "asked", endpoint.created_at)

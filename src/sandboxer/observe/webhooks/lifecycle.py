@@ -58,7 +58,9 @@ def next_state(state: DeliveryState, signal: Signal) -> DeliveryState:
     try:
         return TRANSITIONS[state, signal]
     except KeyError:
-        raise Conflict(why=f"a delivery that is {state.value} cannot be {signal.value}") from None
+        why = f"a delivery that is {state.value} cannot be {signal.value}"
+        hint = "It is being sent: see what becomes of it (GET /v1/webhooks/{webhook_id}/deliveries)."
+        raise Conflict(why=why, hint=hint) from None
 
 
 def after_failure(

@@ -38,6 +38,7 @@ SECRET_CONTEXT = "gift-approval"
 LINK_INFO = "gift-card-approval-v1"
 PATH = "/v1/gift-cards/approvals"
 KIND = "gift_card.approval_requested"
+REDEEM_AGAIN = "The amount is on the card again: redeem it again, and answer the new link in time."
 _m = gift_mails.c
 MAX_ADDRESS = 254
 # Plain addresses only: what does not match cannot carry a second header or a second recipient.
@@ -64,9 +65,9 @@ def read_token(key: bytes, token: str, *, now: datetime) -> str:
     found = _FORM.fullmatch(token)
     head = token.rpartition(".")[0]
     if found is None or not hmac.compare_digest(_mac(key, head), found[3]):
-        raise NotFound(what="approval link", id="(not shown)")
+        raise NotFound(what="approval link", id="(not shown)", hint="Copy the whole link from the message.")
     if datetime.fromtimestamp(int(found[2]), UTC) <= now:
-        raise Conflict(why="the time to answer is over", reason="link_expired")
+        raise Conflict(why="the time to answer is over", reason="link_expired", hint=REDEEM_AGAIN)
     return found[1]
 
 

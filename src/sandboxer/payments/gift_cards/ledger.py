@@ -293,7 +293,7 @@ def _rest(conn: Connection, card: Card, *, actor: str, now: datetime) -> int:
         raise Conflict(why="nobody paid for this card", hint="Revoke it.")
     cancel_pending(conn, card, reason="the card was refunded", actor=actor, now=now)
     if not (left := left_on(conn, card).available):
-        raise Conflict(why="nothing is left on it")
+        raise Conflict(why="nothing is left on it", hint="All of it was redeemed or refunded before.")
     return left
 
 

@@ -33,7 +33,7 @@ from sandboxer.kernel.values import new_id, value_class
 from sandboxer.money.pricing import tier_price
 from sandboxer.payments.credits import account_to_pay
 from sandboxer.payments.gift_cards import ledger, repository
-from sandboxer.payments.gift_cards.approval import Asking
+from sandboxer.payments.gift_cards.approval import REDEEM_AGAIN, Asking
 from sandboxer.payments.gift_cards.codes import LOOKUP_INFO, Attempts, Origin, Work, lookup_of
 from sandboxer.payments.gift_cards.ledger import note_empty
 from sandboxer.payments.gift_cards.records import (
@@ -222,7 +222,8 @@ class Redeeming:
             self.attempts.forgive(begun)
             raise
         if found is None:
-            raise NotFound(what="gift card with anything left on it", id="(by its code)")
+            hint = "Check its four words: POST /v1/gift-cards/balance."
+            raise NotFound(what="gift card with anything left on it", id="(by its code)", hint=hint)
         self.attempts.forgive(begun)
         return found
 
@@ -252,6 +253,7 @@ class Redeeming:
                 reason="too_little_left",
                 required_cents=cents,
                 available_cents=available,
+                hint="Redeem less, or another card.",
             )
         return Redemption(
             id=new_id("rdm"),
@@ -374,9 +376,10 @@ def _locked(conn: Connection, id: str) -> tuple[Card, Redemption]:
 def _refuse_answered(one: Redemption, now: datetime) -> None:
     """Raise Conflict if the redemption was answered before or its time is over."""
     if one.state is not RedemptionState.PENDING_APPROVAL:
-        raise Conflict(why=f"this redemption is {one.state.value} already", reason="already_answered")
+        why = f"this redemption is {one.state.value} already"
+        raise Conflict(why=why, reason="already_answered", hint="Nothing is left to answer.")
     if one.expires_at is None or one.expires_at <= now:
-        raise Conflict(why="the time to answer is over", reason="link_expired")
+        raise Conflict(why="the time to answer is over", reason="link_expired", hint=REDEEM_AGAIN)
 
 
 def _end(

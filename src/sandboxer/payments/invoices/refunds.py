@@ -160,15 +160,18 @@ def unconfirm_refund(conn: Connection, id: str, *, actor: str, now: datetime) ->
     return _move(conn, id, "reorged", actor=actor, now=now)
 
 
+_NOT_TWICE = "Name that transaction; do not send another."
+
+
 def mark_refund_sent(conn: Connection, id: str, txid: str, *, actor: str, now: datetime) -> Refund:
     """Record that a refund was sent in this transaction. Repeating it is no error; another transaction is."""
     known = load_refund(conn, id, lock=True)
     if known.state in SENT_BACK:
         if known.sent_txid != txid:
-            raise Conflict(why=f"refund {id} was sent in {known.sent_txid}")
+            raise Conflict(why=f"refund {id} was sent in {known.sent_txid}", hint=_NOT_TWICE)
         return known
     if known.state is S.SENDING and known.prepared_txid != txid:
-        raise Conflict(why=f"refund {id} is being sent in {known.prepared_txid}")
+        raise Conflict(why=f"refund {id} is being sent in {known.prepared_txid}", hint=_NOT_TWICE)
     return _move(conn, id, "sent", actor=actor, now=now, values={"sent_txid": txid, "held": None})
 
 

@@ -220,7 +220,8 @@ class Vault:
         """Read the file again, because another process may have written it."""
         header, sealed = _parts(self.path)
         if header != self._header:
-            raise Conflict(why=f"{self.path} was put under another password meanwhile; open it again")
+            why = f"{self.path} was put under another password meanwhile"
+            raise Conflict(why=why, hint="Open it again, with that password.")
         self.content = _opened(self._cipher, header, sealed)
 
     def replace(self, content: bytes) -> None:

@@ -196,5 +196,5 @@ def _check_recreate(sandbox: Sandbox, *, despite_lock: bool) -> None:
         raise Conflict(
             why="it let go of its volumes when it failed, and others may have them now",
             reason="volumes_let_go",
-            hint="Make a new sandbox with them.",
+            hint="Make a new sandbox with them: POST /v1/sandboxes.",
         )

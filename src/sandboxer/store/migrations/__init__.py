@@ -77,11 +77,13 @@ def refuse_unknown(found: str | None) -> None:
     if found < BASELINE:
         raise Conflict(
             why=f"the database is at revision {found}, which is older than this program can bring forward"
-            f" (from {BASELINE}); start sandboxer {PASS_THROUGH} on it once, stop it, start this one again"
+            f" (from {BASELINE})",
+            hint=f"Start sandboxer {PASS_THROUGH} on it once, stop it, and start this one again.",
         )
     raise Conflict(
         why=f"the database is at revision {found}, which is newer than this program knows (up to"
-        f" {known_head()}); start the newer sandboxer, or restore a backup made by this one"
+        f" {known_head()})",
+        hint="Start the newer sandboxer, or restore a backup made by this one (sandboxer restore).",
     )
 
 

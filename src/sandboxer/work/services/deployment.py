@@ -258,7 +258,7 @@ async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
             raise Conflict(
                 why=f"something else of this sandbox listens on port {new.port}, which the new process needs",
                 reason="port_taken",
-                hint="End what listens there, then redeploy again.",
+                hint=f"End what listens there (POST /v1/sandboxes/{new.sandbox_id}/exec), and redeploy.",
             )
         await asyncio.sleep(_GLANCE_S)
 

@@ -162,7 +162,11 @@ class Domains:
         if domain in known:
             return known[domain]
         if len(known) >= MAX_DOMAINS:
-            raise Conflict(why=f"a service has at most {MAX_DOMAINS} domains", reason="too_many_domains")
+            raise Conflict(
+                why=f"a service has at most {MAX_DOMAINS} domains",
+                reason="too_many_domains",
+                hint=f"Remove one first: GET /v1/services/{service.name}/domains.",
+            )
         claim = Domain(
             domain=domain,
             service_id=service.id,
@@ -201,7 +205,7 @@ class Domains:
         for claim in self.list(service):
             if claim.domain == wanted:
                 return claim
-        raise NotFound(what="domain of this service", id=name)
+        raise NotFound(what="domain", id=name)
 
     def _checked(self, name: str) -> str:
         domain = name.lower().rstrip(".")

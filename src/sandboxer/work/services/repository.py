@@ -108,7 +108,8 @@ class ServiceRepository(RememberedRepository[Service, Step]):
             raise Conflict(
                 why=f"there is a service called {wanted.name} already",
                 reason="name_taken",
-                hint="Take another name, redeploy that service, or remove it first.",
+                hint=f"Take another name, give that one the new program (POST /v1/services/{wanted.name}"
+                f"/redeploy), or remove it first (DELETE /v1/services/{wanted.name}).",
             )
         return wanted
 
@@ -165,7 +166,11 @@ class ServiceRepository(RememberedRepository[Service, Step]):
                 raise NotFound(what="service", id=claim.service_id)
             holder = records.domain_holder(conn, claim.domain)
             if holder not in (None, claim.service_id):
-                raise Conflict(why=f"{claim.domain} belongs to another service", reason="domain_taken")
+                raise Conflict(
+                    why=f"{claim.domain} belongs to another service",
+                    reason="domain_taken",
+                    hint="Its owner takes it away there first; then verify it again here.",
+                )
             records.put_domain(conn, claim)
             _tell(conn, service, kind, actor, now, domain=claim.domain)
 

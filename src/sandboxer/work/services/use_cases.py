@@ -295,7 +295,7 @@ class ServiceUseCases:
             raise Conflict(
                 why="its sandbox is gone, and its disk with it",
                 reason="sandbox_gone",
-                hint="Remove the service and create it again.",
+                hint=f"Remove it (DELETE /v1/services/{service.name}), and create it again.",
             )
 
     async def _settled(self, service: Service) -> Service:

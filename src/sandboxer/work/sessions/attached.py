@@ -126,7 +126,8 @@ class Attached:
             raise Conflict(
                 why=f"{QUEUE_LIMIT} cells of this session are waiting already",
                 reason="queue_full",
-                hint="Wait for some of them, or interrupt the one that runs.",
+                hint="Wait for some of them, or interrupt the one that runs:"
+                " POST /v1/sessions/{session_id}/interrupt.",
             )
         cell = Cell(n=self.last + 1, code=code, timeout_s=timeout_s, asked_at=self._clock.now())
         self._kept.add(cell)

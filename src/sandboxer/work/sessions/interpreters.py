@@ -167,7 +167,7 @@ async def start_keeper(guest: Guest, session: Session, sandbox_env: Mapping[str,
             raise
         await process.write_stdin(keeper)
         return process
-    raise NotFound(what="directory", id=WORKSPACE)
+    raise NotFound(what="directory", id=WORKSPACE, hint="Make it in the image, or take another image.")
 
 
 async def give_order(process: Process, interpreter: Interpreter) -> None:

@@ -117,7 +117,8 @@ class Sessions:
             raise Conflict(
                 why=f"{sandbox_id} has {MOST_PER_SANDBOX} sessions already",
                 reason="too_many_sessions",
-                hint="End one of them, or start the session in a sandbox of its own.",
+                hint="End one of them (GET /v1/sessions), or let the session have a sandbox of its own"
+                " (POST /v1/sessions).",
             )
 
     async def _create_with_sandbox(self, wanted: WantedSession, caller: Caller, also: Also | None) -> Session:
@@ -229,9 +230,9 @@ class Sessions:
     async def cell(self, session_id: str, caller: Caller, n: int) -> Cell:
         session = await self.get(session_id, caller)
         attached = self._repository.attached(session_id) or self._repository.former(session_id)
-        return or_not_found(
-            None if attached is None else attached.cells.get(n), what=f"cell of {session.id}", id=n
-        )
+        found = None if attached is None else attached.cells.get(n)
+        hint = f"See which are kept: GET /v1/sessions/{session.id}."
+        return or_not_found(found, what=f"cell of {session.id}", id=n, hint=hint)
 
     async def cells(self, session_id: str, caller: Caller) -> Sequence[Cell]:
         """Returns the cells that are still kept, oldest first."""

@@ -240,7 +240,9 @@ class TemplateBuilds:
         """Raises NotFound, also for a build of somebody else."""
         build = self._builds.get(build_id)
         if build is None or build.account != caller.account or build.name != name:
-            raise NotFound(what="build", id=build_id)
+            raise NotFound(
+                what="build", id=build_id, hint="Begin it again: it ended long ago, or never began."
+            )
         return build
 
     async def follow(self, build: Build) -> None:

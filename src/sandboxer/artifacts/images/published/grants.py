@@ -119,10 +119,16 @@ class ImageSharing:
         def check(current: PublishedImage) -> None:
             self.use_cases.refuse_over(current)
             if current.offered_to != account:
-                raise Conflict(why=f"{image_id} is not offered to {account}", reason="not_offered")
+                raise Conflict(
+                    why=f"{image_id} is not offered to {account}",
+                    reason="not_offered",
+                    hint="Its owner offers it (POST /v1/images/{image_id}/transfer), then accept it again.",
+                )
             if current.locked_at is not None:
                 raise Conflict(
-                    why=f"{image_id} is locked", reason="locked", hint="Its owner unlocks it first."
+                    why=f"{image_id} is locked",
+                    reason="locked",
+                    hint=f"Its owner unlocks it first: POST /v1/images/{image_id}/unlock.",
                 )
 
         await self.use_cases.repository.store.read(

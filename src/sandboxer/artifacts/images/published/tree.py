@@ -116,6 +116,11 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
                 levels.append(_Level(fd, entry.path + b"/", closing))
 
 
+def _changed() -> Conflict:
+    hint = "It is read again from its beginning: repeat the request."
+    return Conflict(why="the layer changed while it was read", reason="altered", hint=hint)
+
+
 def read(entry: Entry) -> Iterator[bytes]:
     """Yields the content of a regular file: exactly as many bytes as it had when it was examined."""
     with opened(entry.name, _FILE, dir_fd=entry.folder_fd) as fd:
@@ -125,11 +130,11 @@ def read(entry: Entry) -> Iterator[bytes]:
             entry.info.st_size,
             stat.S_IFREG,
         ):
-            raise Conflict(why="the layer changed while it was read", reason="altered")
+            raise _changed()
         left = seen.st_size
         while left:
             if not (chunk := os.read(fd, min(_CHUNK, left))):
-                raise Conflict(why="the layer changed while it was read", reason="altered")
+                raise _changed()
             left -= len(chunk)
             yield chunk
 

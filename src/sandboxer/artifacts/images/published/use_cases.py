@@ -309,7 +309,8 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
 
     def refuse_drop(self, record: PublishedImage) -> None:
         if self.readers[record.id]:
-            raise Conflict(why=f"{record.id} is being read", reason="in_use", hint="Try again in a while.")
+            hint = "Try again when whoever starts from it or downloads it has it."
+            raise Conflict(why=f"{record.id} is being read", reason="in_use", hint=hint)
 
     def shaper(self, name: str) -> ShapesDisks:
         backend = self.sandboxes.backends.get(name)

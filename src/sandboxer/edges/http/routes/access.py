@@ -113,7 +113,7 @@ async def ask_for_name(
     else:
         # Also of a sandbox that is gone: who asks whether it runs hears "no" by this name.
         known = await asked.platform.sandboxes.repository.find(address.sandbox_id)
-    or_not_found(known, what="name", id=name)
+    or_not_found(known, what="name", id=name, hint="Only names of services and ports are served here.")
     return wire_previews.KnownName(domain=name)
 
 
@@ -175,7 +175,8 @@ def _wiped(done: Wiped) -> Response:
 
 async def ssh_gateway(asked: Asked) -> SshGateway:
     if (found := asked.platform.access.ssh.gateway) is None:
-        raise NotAvailable(what="ssh", why="this platform has no SSH gateway (ssh_listen)")
+        hint = "`sandboxer shell` needs none; its operator opens one by SANDBOXER_SSH_LISTEN=127.0.0.1:2222."
+        raise NotAvailable(what="ssh", why="this platform has no SSH gateway", hint=hint)
     return from_record(SshGateway, found)
 
 
