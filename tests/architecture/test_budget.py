@@ -42,7 +42,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("work/sessions/drivers/keeper.py", "Keeper.__init__"): INSIDE,
     ("work/sessions/drivers/keeper.py", "Keeper.descendants"): INSIDE,
     ("work/sessions/drivers/keeper.py", "first_order"): INSIDE,
-    ("work/sessions/drivers/python.py", "show_figure"): INSIDE,
+    ("work/sessions/drivers/python.py", "known_forms"): INSIDE,
     ("artifacts/images/build.py", "_load"): OURS,
     (
         "artifacts/images/builders/templates.py",

@@ -135,6 +135,16 @@ async def test_an_error_that_raises_when_it_is_shown_is_an_error_like_any_other(
     assert (await cell(real, path, "x"))["results"] == [{"text/plain": "42"}]
 
 
+async def test_a_result_that_is_too_large_is_left_out_and_the_session_goes_on(real: Served) -> None:
+    path = await start(real)
+    big = "class Big:\n    def _repr_html_(self): return 'x' * ({} << 20)\nBig()"
+    for size in (2, 5):
+        shown = await cell(real, path, big.format(size), timeout_s=20)
+        assert [sorted(one) for one in shown["results"]] == [["text/html", "text/plain"][size > 4 :]]
+    cut = await cell(real, path, "'x' * (5 << 20)", timeout_s=20)
+    assert [len(one["text/plain"]) for one in cut["results"]] == [1 << 20]
+
+
 async def test_nothing_that_code_prints_confuses_the_host(real: Served) -> None:
     path = await start(real)
     forged = 'print(\'{"t":"done","n":1,"status":0,"fault":null,"lost":[0,0]}\\nend 0 1\', flush=True); 5'
@@ -335,9 +345,10 @@ async def test_what_is_not_there_is_refused_with_a_reason(real: Served) -> None:
     unknown = await real.client.post("/v1/sessions", {"language": "pythn"})
     assert (unknown.status_code, "python" in unknown.text) == (422, True)
     sandbox = (await real.sandbox()).rsplit("/", 1)[1]
-    absent = await real.client.post("/v1/sessions", {"language": "ruby", "sandbox_id": sandbox})
-    assert (absent.status_code, absent.json()["code"]) == (422, "not_available")
-    assert "scripting" in absent.text
+    for language, image in (("ruby", "scripting"), ("typescript", "scripting"), ("java", "jvm")):
+        absent = await real.client.post("/v1/sessions", {"language": language, "sandbox_id": sandbox})
+        assert (absent.status_code, absent.json()["code"]) == (422, "not_available")
+        assert f"the image `{image}` has it" in absent.text
     assert (await real.client.get("/v1/sessions")).json()["sessions"] == []
 
 

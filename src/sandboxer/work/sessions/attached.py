@@ -201,7 +201,7 @@ class Attached:
                     cell.print(frame.stream, frame.data)
             case Shown():
                 if (cell := self.cells.get(frame.n)) is not None and not cell.over.is_set():
-                    cell.show(frame.mimes)
+                    cell.show(frame.mimes, is_main=frame.is_main)
             case Done():
                 self._done(frame)
 

@@ -58,6 +58,8 @@ class Text:
 @brief_value_class
 class Result:
     mimes: Mapping[str, str]
+    # Whether it is what the cell comes to; others were displayed on the way.
+    is_main: bool
 
 
 Part = Text | Result
@@ -103,7 +105,7 @@ class Cell:
             self.parts.append(Text(stream, fits))
             self._tell()
 
-    def show(self, mimes: Mapping[str, str]) -> None:
+    def show(self, mimes: Mapping[str, str], *, is_main: bool = True) -> None:
         # The size in memory, where one rare character makes every letter of a text four bytes wide.
         size = sum(sys.getsizeof(text) for one in mimes.items() for text in one)
         if self._results >= RESULTS_LIMIT or self._shown + size > RESULTS_BYTES:
@@ -113,7 +115,7 @@ class Cell:
             return
         self._results += 1
         self._shown += size
-        self.parts.append(Result(mimes))
+        self.parts.append(Result(mimes, is_main))
         self._tell()
 
     def blame(self, fault: Fault) -> None:
@@ -196,6 +198,7 @@ class Printed:
 class Shown:
     n: int
     mimes: Mapping[str, str]
+    is_main: bool
 
 
 @brief_value_class
@@ -283,7 +286,8 @@ def _frame(kind: object, raw: Mapping[str, Any]) -> Frame | None:
             stream = _number(raw["s"], most=2)
             return Printed(_number(raw["n"]), max(1, stream), base64.b64decode(raw["d"], validate=True))
         case "result":
-            return Shown(_number(raw["n"]), _mimes(raw["m"]))
+            # Older keepers do not say which one is the main result.
+            return Shown(_number(raw["n"]), _mimes(raw["m"]), raw.get("main", True) is True)
         case "done":
             out, err = raw["lost"]
             fault = None if raw["fault"] is None else _fault(raw["fault"])

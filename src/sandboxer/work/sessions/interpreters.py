@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
@@ -95,9 +96,21 @@ def _c_shell(name: str) -> Interpreter:
     )
 
 
+_FROM_FDS = ("{driver}", "{code}", "{control}")
 _ALL = (
     Interpreter(name="python", argv=("python3", "-q", "{driver}"), driver="python.py"),
     Interpreter(name="javascript", argv=("node", "-e", "{source}"), driver="node.js"),
+    Interpreter(
+        name="typescript",
+        argv=("node", "-e", "{source}"),
+        driver="node.js",
+        env={"SANDBOXER_LANGUAGE": "typescript"},
+    ),
+    Interpreter(
+        name="java",
+        argv=("java", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "--source", "11", *_FROM_FDS),
+        driver="jshell.java",
+    ),
     Interpreter(name="ruby", argv=("ruby", "{driver}"), driver="ruby.rb"),
     Interpreter(name="perl", argv=("perl", "{driver}"), driver="perl.pl"),
     Interpreter(name="php", argv=("php", "{driver}"), driver="php.php"),
@@ -145,6 +158,7 @@ def driver_text(name: str) -> str:
 
 # R takes a second to start on an idle machine.
 START_S = 60.0
+_MISSING = re.compile("No such file|Cannot find module 'typescript'")
 
 
 async def start_keeper(guest: Guest, session: Session, sandbox_env: Mapping[str, str]) -> Process:
@@ -191,9 +205,9 @@ async def await_greeting(attached: Attached, session: Session, image: str) -> No
         await attached.kill("never_ready", f"it was not ready within {START_S:g} s")
         await attached.over.wait()
     why = attached.why
-    if "No such file" in why:
+    if missing := next((line for line in why.splitlines() if _MISSING.search(line)), None):
         other = languages()[session.language].image
-        why = f"image {image} does not have it ({why}); the image `{other}` has it"
+        why = f"image {image} does not have it ({missing}); the image `{other}` has it"
     raise NotAvailable(what=f"a session of {session.language}", why=why)
 
 

@@ -25,19 +25,11 @@ from typing import Any
 CHUNK = 32768
 # The size limit of one answer of a driver; pictures are the largest.
 MOST_ANSWER = 4 << 20
+# The size limit of all forms of one result together, as they are reported.
+MOST_SHOWN = 5 << 20
 MOST_LINE = 16 << 20
 # Output between two cells (from what a cell left running) is reported with the next one.
 MOST_STRAY = 65536
-MIME = {
-    "value": "text/plain",
-    "html": "text/html",
-    "markdown": "text/markdown",
-    "json": "application/json",
-    "svg": "image/svg+xml",
-    "png": "image/png",
-    "jpeg": "image/jpeg",
-    "latex": "text/latex",
-}
 FAULT = {"ename": "name", "evalue": "message", "trace": "traceback"}
 
 
@@ -59,8 +51,11 @@ class Keeper:
         self.lost = {1: 0, 2: 0}
         self.stray: list[tuple[int, bytes]] = []
         self.results: dict[str, str] = {}
+        self.shown = 0
         self.fault: dict[str, str] = {}
         self.answer = bytearray()
+        # How many bytes follow of an answer that is too large.
+        self.unwanted = 0
         self.outbox = bytearray()
         self.report = b""
         self.inbox = bytearray()
@@ -186,7 +181,7 @@ class Keeper:
         self.cell = order
         self.left = {1: order["limit"], 2: order["limit"]}
         self.lost = {1: 0, 2: 0}
-        self.results, self.fault = {}, {}
+        self.results, self.shown, self.fault = {}, 0, {}
         with contextlib.suppress(OSError):
             os.unlink(self.flag)
         say(t="begin", n=n, code=order["code"][:2000], m=order.get("m"))
@@ -288,7 +283,9 @@ class Keeper:
             data = os.read(self.control_r, CHUNK)
         except OSError:
             return
-        self.answer += data
+        passed = min(self.unwanted, len(data))
+        self.unwanted -= passed
+        self.answer += data[passed:]
         while True:
             head, found, _ = bytes(self.answer[:200]).partition(b"\n")
             if not found:
@@ -300,27 +297,39 @@ class Keeper:
                 del self.answer[: len(head) + 1]
                 self.end(words)
                 continue
-            if len(words) != 2 or not words[1].isdigit() or int(words[1]) > MOST_ANSWER:
+            if len(words) != 2 or not words[1].isdigit():
                 # Not from a driver, but from code that found this pipe: the line is skipped.
                 del self.answer[: len(head) + 1]
                 continue
             size = len(head) + 1 + int(words[1])
+            if int(words[1]) > MOST_ANSWER:
+                self.unwanted = max(0, size - len(self.answer))
+                del self.answer[:size]
+                continue
             if len(self.answer) < size:
                 return
             text = bytes(self.answer[len(head) + 1 : size]).decode("utf-8", "replace")
             del self.answer[:size]
-            if words[0] == "flush":
-                self.show()
-            elif words[0] in MIME:
-                self.results[MIME[words[0]]] = text
-            elif words[0] in FAULT:
-                self.fault[FAULT[words[0]]] = text
+            self.take(words[0], text)
 
-    def show(self) -> None:
+    def take(self, word: str, text: str) -> None:
+        if word == "flush":
+            self.show(is_main=text == "main")
+        elif word in FAULT:
+            self.fault[FAULT[word]] = text
+        elif word == "value" or "/" in word:
+            # A form that has no room left is dropped, and the others are shown.
+            size = len(json.dumps(text))
+            if self.shown + size <= MOST_SHOWN:
+                self.shown += size
+                self.results["text/plain" if word == "value" else word] = text
+
+    def show(self, *, is_main: bool) -> None:
+        """Reports a result: the main one is what the cell comes to, others were displayed on the way."""
         if self.results and self.cell is not None:
             self.drain()
-            say(t="result", n=self.cell["n"], m=self.results)
-        self.results = {}
+            say(t="result", n=self.cell["n"], m=self.results, main=is_main)
+        self.results, self.shown = {}, 0
 
     def end(self, words: list[str]) -> None:
         if words[2:] == ["0"] and self.cell is None and self.quiet:
@@ -330,7 +339,7 @@ class Keeper:
             return
         if self.cell is None or words[2:] != [str(self.cell["n"])]:
             return
-        self.show()
+        self.show(is_main=True)
         self.drain()
         self.report = b""
         status = int(words[1]) if words[1].lstrip("-").isdigit() else 1

@@ -1,4 +1,4 @@
-// Cells of JavaScript: one realm keeps the state; promises are waited for; the last value is shown.
+// Cells of JavaScript and TypeScript: one realm keeps the state; promises are waited for; the last value is shown.
 // Runs inside a sandbox, in the interpreter that keeps the state.
 "use strict";
 const fs = require("fs");
@@ -8,7 +8,8 @@ const vm = require("vm");
 
 const codeFd = Number(process.env.SANDBOXER_CODE);
 const control = Number(process.env.SANDBOXER_CONTROL);
-for (const name of ["SANDBOXER_CODE", "SANDBOXER_CONTROL", "SANDBOXER_FLAG"]) delete process.env[name];
+const ts = process.env.SANDBOXER_LANGUAGE === "typescript" ? require("typescript") : null;
+for (const name of ["CODE", "CONTROL", "FLAG", "LANGUAGE"]) delete process.env[`SANDBOXER_${name}`];
 const write = (data) => {
   while (data.length) data = data.subarray(fs.writeSync(control, data));
 };
@@ -41,6 +42,16 @@ const imported = (_, names, from) => {
   return lines.join(" ");
 };
 
+// Types are left out and not checked. What is imported is kept: a later cell may be the first to use it.
+const withoutTypes = (code) => {
+  const compilerOptions = { target: "esnext", module: "esnext", isolatedModules: true };
+  Object.assign(compilerOptions, { preserveValueImports: true, verbatimModuleSyntax: true });
+  const made = ts.transpileModule(code, { compilerOptions, reportDiagnostics: true });
+  const wrong = made.diagnostics.filter((one) => one.category === ts.DiagnosticCategory.Error && one.file);
+  if (wrong.length) throw new SyntaxError(ts.flattenDiagnosticMessageText(wrong[0].messageText, "\n"));
+  return made.outputText.replace(/^export \{\};$/m, "");
+};
+
 const compile = (code, filename) => {
   const begun = code.trimStart();
   if (begun.startsWith("{") && !begun.endsWith(";")) {
@@ -66,7 +77,7 @@ const compile = (code, filename) => {
 
 const run = async (n, code) => {
   try {
-    let value = compile(code, `<cell ${n}>`).runInThisContext({ breakOnSigint: true });
+    let value = compile(ts ? withoutTypes(code) : code, `<cell ${n}>`).runInThisContext({ breakOnSigint: true });
     if (value && typeof value.then === "function") {
       value = await Promise.race([value, new Promise((_, reject) => (stop = reject))]);
     }

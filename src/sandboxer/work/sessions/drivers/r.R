@@ -1,4 +1,4 @@
-# Cells of R in the global environment; visible values are printed, as at R's own prompt.
+# Cells of R in the global environment; visible values and plots are shown, as R's own prompt does.
 # Runs inside a sandbox, in the interpreter that keeps the state.
 local({
   codes <- file(paste0("/dev/fd/", Sys.getenv("SANDBOXER_CODE")), "rb", raw = TRUE)
@@ -31,12 +31,39 @@ local({
     answer("trace", trace)
     1L
   }
+  # The one before it was not the last: it was shown on the way.
+  show_value <- function(value) {
+    text <- utils::capture.output(print(value))
+    if (length(text) == 0) return()
+    answer("flush", "")
+    answer("value", text)
+  }
+  plots <- file.path(tempdir(), "plot%03d.png")
+  device <- NULL
+  open_plot <- function(...) {
+    if (capabilities("cairo")) grDevices::png(plots, type = "cairo", width = 720, height = 540)
+    else grDevices::pdf(NULL)
+    device <<- grDevices::dev.cur()
+  }
+  # What is drawn is complete when its device is closed; devices that a cell opened by itself stay.
+  show_plots <- function() {
+    if (is.null(device)) return()
+    if (device %in% grDevices::dev.list()) grDevices::dev.off(device)
+    device <<- NULL
+    for (plot in sort(Sys.glob(sub("%03d", "*", plots, fixed = TRUE)))) {
+      answer("image/png", system2("base64", c("-w0", shQuote(plot)), stdout = TRUE))
+      answer("flush", "")
+      unlink(plot)
+    }
+  }
   run <- function(code) {
     tryCatch({
       for (part in parse(text = code, keep.source = FALSE)) {
         shown <- withVisible(eval(part, globalenv()))
-        if (shown$visible) print(shown$value)
+        if (shown$visible) show_value(shown$value)
       }
+      answer("flush", "main")
+      show_plots()
       0L
     },
     interrupt = function(c) complain("interrupt", "interrupted", "interrupted"),
@@ -45,7 +72,7 @@ local({
       complain(class(e)[1], conditionMessage(e), sprintf("Error in %s : %s", where, conditionMessage(e)))
     })
   }
-  if (requireNamespace("grDevices", quietly = TRUE)) options(device = function(...) grDevices::pdf(NULL))
+  if (requireNamespace("grDevices", quietly = TRUE)) options(device = open_plot)
   options(warn = 1)
   say(charToRaw("end 0 0\n"))
   repeat {
