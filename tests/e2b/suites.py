@@ -25,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from sandboxer.edges.e2b.answers import INTERPRETER
 from tests.support.e2b import Names, Tls, tls_platform
 from tests.support.internet import Internet
 from tests.support.platforms import IMAGES, ROOT, why_not_real
@@ -94,6 +95,9 @@ def main(words: Sequence[str]) -> int:
     asked = _parser().parse_args(words)
     if why := why_not_real():
         sys.exit(why)
+    wants_code = any(suite.name.startswith("code") for suite, _ in _wanted(asked))
+    if wants_code and not (IMAGES / INTERPRETER).exists():
+        sys.exit(f"no {INTERPRETER} in {IMAGES}: sudo sandboxer image build {INTERPRETER}")
     outside: Mapping[str, Mapping[str, str]] = yaml.safe_load(OUTSIDE.read_text()) or {}
     seen: dict[str, list[Result]] = {}
     work = asked.work

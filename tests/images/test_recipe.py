@@ -122,6 +122,12 @@ def test_a_tier_has_what_its_languages_ask_for_and_languages_has_all_of_it(tier:
     assert set(recipe.overlays) <= set(whole.overlays)
 
 
+def test_the_image_of_the_code_interpreter_has_its_languages() -> None:
+    recipe = load_recipe("code-interpreter-v1")[0]
+    for name in ("python", "javascript", "typescript", "r", "java"):
+        assert set(languages()[name].packages) <= set(recipe.packages), name
+
+
 def test_every_language_is_in_base_or_in_one_tier() -> None:
     tiered = [name for names in TIERS.values() for name in names]
     assert sorted(tiered) == sorted(name for name, one in languages().items() if not one.in_base)

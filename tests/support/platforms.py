@@ -29,7 +29,7 @@ from sandboxer.wiring import open_platform
 from tests.support.crash import kill_everything
 from tests.support.forking import Forked, forking
 
-IMAGES = Path("/var/lib/sandboxer/images")
+IMAGES = Path(os.environ.get("SANDBOXER_TEST_IMAGES", "/var/lib/sandboxer/images"))
 ROOT = Path(__file__).resolve().parents[2]
 NONE: Mapping[str, str] = MappingProxyType({})
 PROGRAM = "sandboxer.edges.cli.main"

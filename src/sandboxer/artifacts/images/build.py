@@ -8,6 +8,7 @@ exist only as wheels.
 
 from __future__ import annotations
 
+import compileall
 import fcntl
 import hashlib
 import json
@@ -150,6 +151,9 @@ def install_from_pypi(requirements: Sequence[str], rootfs: Path, progress: Repor
     if done.returncode != 0:
         last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
         raise ImageBuildFailed(why=f"pip could not fetch {', '.join(requirements)}: {last}")
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        # Compiled once here, and not in every sandbox again; nothing of it runs.
+        compileall.compile_dir(target, quiet=2, stripdir=rootfs, prependdir="/")
     _link_programs(target, rootfs)
 
 
@@ -175,9 +179,18 @@ def _link_programs(target: Path, rootfs: Path) -> None:
     inside = Path("/") / target.relative_to(rootfs)
     for program in sorted((target / "bin").glob("*")):
         program.chmod(0o755)
+        _run_inside(program)
         link = folder / program.name
         link.unlink(missing_ok=True)
         link.symlink_to(inside / "bin" / program.name)
+
+
+def _run_inside(program: Path) -> None:
+    """Makes a script that pip wrote run by the tree's own Python, and not by the one that wrote it."""
+    with program.open("rb") as file:
+        is_script = file.read(2) == b"#!"
+    if is_script:
+        program.write_text(program.read_text().replace(sys.executable, "/usr/bin/python3", 1))
 
 
 RECORD = "image.json"

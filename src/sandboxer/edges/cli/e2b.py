@@ -39,7 +39,11 @@ def environment(
         "E2B_SANDBOX_URL": f"{url}{ROOT}/envd",
         "E2B_VOLUME_API_URL": f"{url}{ROOT}",
     }
-    note = f"The key behind it is {public_key}; `sandboxer key delete {public_key}` ends both."
+    note = (
+        f"The key behind it is {public_key}; `sandboxer key delete {public_key}` ends both. "
+        "`sudo sandboxer image build code-interpreter-v1` brings pandas, matplotlib, R, Java and TypeScript "
+        "to E2B's code interpreter."
+    )
     return Answer(
         lines, *(f"{name}={value}" for name, value in lines.items()), note=note, sep="\n", soft_wrap=True
     )

@@ -32,8 +32,9 @@ ENVD_VERSION = "0.6.7"
 CLIENT = "sandboxer"
 PROFILE = "profile.e2b"
 TEMPLATE = "base"
-# Templates of E2B that the base image stands for.
-TEMPLATES = (TEMPLATE, "code-interpreter-v1")
+INTERPRETER = "code-interpreter-v1"
+# Templates that E2B itself has.
+TEMPLATES = (TEMPLATE, INTERPRETER)
 # What the ids of snapshots begin with.
 SNAPSHOT = "snp_"
 # The tag that a name without one means.

@@ -44,7 +44,9 @@ _ALWAYS = ("python", "javascript")
 _SETTERS: Mapping[str, tuple[str, str, Callable[[str], str]]] = {
     "python": ("__import__('os').environ['%s'] = %s", "__import__('os').environ.pop('%s', None)", repr),
     "javascript": ("process.env['%s'] = %s", "delete process.env['%s']", json.dumps),
+    "typescript": ("process.env['%s'] = %s", "delete process.env['%s']", json.dumps),
     "r": ("Sys.setenv('%s' = %s)", "Sys.unsetenv('%s')", json.dumps),
+    "java": ('System.setProperty("%s", %s);', 'System.clearProperty("%s");', json.dumps),
     "bash": ("export %s=%s", "unset %s", shlex.quote),
 }
 _LIVING = frozenset({State.STARTING, State.READY})
@@ -60,6 +62,8 @@ _FORMATS = {
     "application/pdf": "pdf",
     "application/javascript": "javascript",
 }
+# Forms that are values and no texts.
+_VALUES = {"application/json": "json", "e2b/data": "data", "e2b/chart": "chart"}
 _MOST = 100
 
 
@@ -103,7 +107,7 @@ async def execute(asked: AskedPathBody[SandboxPath, envd.Execute]) -> Response:
         for one in cells
     ]
     cell = submitted[len(submitted) // 2]
-    return LineStream(_lines(asked, session.id, cell), begin_at_once=True)
+    return LineStream(_lines(asked, session, cell), begin_at_once=True)
 
 
 def _dedented(code: str) -> str:
@@ -183,18 +187,18 @@ async def _found(asked: _ANY, context_id: str) -> Session:
     return session
 
 
-async def _lines(asked: _ANY, session_id: str, cell: Cell) -> AsyncIterator[StreamEvent]:
+async def _lines(asked: _ANY, session: Session, cell: Cell) -> AsyncIterator[StreamEvent]:
     decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in _STREAMS}
     try:
         async for _, part in cell.follow():
             # A large one, such as a picture, is put into words beside the loop.
-            line = await asked.lease.work(_size(part), partial(_part, part, decoders))
-            if line is not None:
+            line = await asked.lease.work(_size(part), partial(_part, part, decoders, session.language))
+            if line.text:
                 yield line
     finally:
         if not cell.over.is_set():
             # Its client has left, most often because it took too long: the next one is not to wait for it.
-            await asked.platform.sessions.interrupt(session_id, asked.caller)
+            await asked.platform.sessions.interrupt(session.id, asked.caller)
     if cell.status is Status.DIED:
         record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
         if record.state not in RUNNING:
@@ -208,19 +212,31 @@ def _size(part: Part) -> int:
     return len(part.data) if isinstance(part, Text) else sum(map(len, part.mimes.values()))
 
 
-def _part(part: Part, decoders: Mapping[int, codecs.IncrementalDecoder]) -> Line | None:
+def _part(part: Part, decoders: Mapping[int, codecs.IncrementalDecoder], language: str) -> Line:
     if isinstance(part, Text):
         text = decoders[part.stream].decode(part.data)
-        said = {"type": _STREAMS[part.stream], "text": text, "timestamp": time.time_ns()}
-        return _line(said) if text else None
-    known: dict[str, Any] = {_FORMATS[kind]: value for kind, value in part.mimes.items() if kind in _FORMATS}
-    with suppress(KeyError, ValueError, RecursionError, TooLarge):
-        known["json"] = _json(part.mimes["application/json"])
+        # E2B's Java says a line and its end one after the other.
+        body = text.removesuffix("\n") if language == "java" else text
+        return Line(_printed(part.stream, body) + _printed(part.stream, text[len(body) :]))
+    return _line({"type": "result", "is_main_result": part.is_main, **_formats(part.mimes)})
+
+
+def _printed(stream: int, text: str) -> bytes:
+    said = {"type": _STREAMS[stream], "text": text, "timestamp": time.time_ns()}
+    return _line(said).text if text else b""
+
+
+def _formats(mimes: Mapping[str, str]) -> dict[str, Any]:
+    known: dict[str, Any] = {_FORMATS[kind]: form for kind, form in mimes.items() if kind in _FORMATS}
+    for kind, name in _VALUES.items():
+        with suppress(KeyError, ValueError, RecursionError, TooLarge):
+            known[name] = _json(mimes[kind])
+    if extra := {kind: form for kind, form in mimes.items() if kind not in {*_FORMATS, *_VALUES}}:
+        known["extra"] = extra
     # A string is said without its quotes.
     if (shown := known.get("text", "")) and shown[0] in "'\"" and shown[0] == shown[-1]:
         known["text"] = shown[1:-1]
-    # What the code itself comes to is a text; what it shows on the way is a picture.
-    return _line({"type": "result", "is_main_result": "text" in known, **known})
+    return known
 
 
 def _json(text: str) -> Any:
@@ -228,7 +244,8 @@ def _json(text: str) -> Any:
     and TooLarge for more structure than a request may have: reading it would stop everybody else.
     """
     Shape.check(text.encode("utf-8", "replace"))
-    return json.loads(text)
+    # What is no number is said as one by Python alone.
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def _error(name: str, value: str, traceback: str) -> dict[str, str]:

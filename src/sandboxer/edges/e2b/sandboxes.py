@@ -38,7 +38,7 @@ from sandboxer.edges.e2b.answers import (
     opened,
     wanted_labels,
 )
-from sandboxer.edges.e2b.templates import begin, tagged
+from sandboxer.edges.e2b.templates import begin, image_of, tagged
 from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, Handler, bind
 from sandboxer.edges.http.demands import gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, make_once
@@ -50,7 +50,7 @@ from sandboxer.kernel.tasks import to_the_end
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import AtEnd
-from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.sandboxes.use_cases import creation, inspection, lifetime, pause
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.e2b.control import Said
@@ -60,6 +60,8 @@ from sandboxer.wiring import Platform
 
 M = TypeVar("M", bound=Said)
 _EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
+# Room for interpreters of several languages side by side.
+_INTERPRETERS = WantedResources(memory_mb=1024)
 _LOGS = 1000
 # The first clients of each language that say how to pause only when they are told.
 _SAYS_WHAT_IS_MEANT = {"python": (2, 55), "js": (2, 51)}
@@ -141,7 +143,8 @@ async def _with_source(asked: AskedBody[control.NewSandbox], wanted: CreateReque
     """
     name = asked.body.template_id.removesuffix(DEFAULT_TAG)
     if name in TEMPLATES:
-        return wanted
+        meant = image_of(asked.platform, name)
+        return wanted if meant == TEMPLATE else replace(wanted, image=meant, resources=_INTERPRETERS)
     if (template := await tagged(asked.platform, asked.body.template_id, asked.caller)) is not None:
         return replace(wanted, image=template.id)
     snapshots = asked.platform.artifacts.snapshots
@@ -216,7 +219,7 @@ async def list_sandboxes(asked: AskedQuery[operations.ListQuery]) -> Response:
         asked.caller,
         labels=wanted_labels(query.metadata),
         states=frozenset().union(*(STATES[word] for word in words)),
-        image=TEMPLATE if query.template in TEMPLATES else query.template,
+        image=image_of(asked.platform, query.template) if query.template in TEMPLATES else query.template,
         ready_since=query.started_after,
         cursor=query.next_token,
         limit=query.limit,

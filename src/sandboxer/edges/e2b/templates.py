@@ -15,11 +15,20 @@ from sandboxer.artifacts.images.builders.templates import Build, Line, Step, Tem
 from sandboxer.artifacts.images.builders.use_cases import READY, START, Source
 from sandboxer.artifacts.images.builders.workshop import PROFILE as BUILDER
 from sandboxer.artifacts.images.published.records import PublishedImage
-from sandboxer.edges.e2b.answers import DEFAULT_TAG, PROFILE, SNAPSHOT, TEMPLATE, TEMPLATES, answer
+from sandboxer.edges.e2b.answers import (
+    DEFAULT_TAG,
+    INTERPRETER,
+    PROFILE,
+    SNAPSHOT,
+    TEMPLATE,
+    TEMPLATES,
+    answer,
+)
 from sandboxer.edges.e2b.users import DEFAULT, HOME
 from sandboxer.edges.http.answers import printable
 from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, bind
 from sandboxer.edges.http.demands import pass_gate
+from sandboxer.edges.http.matcher import is_of_host
 from sandboxer.edges.http.routes.work.files import body_of
 from sandboxer.edges.http.sandbox_tokens import TEMPLATE_PLACE
 from sandboxer.identity.keys import Caller
@@ -33,8 +42,11 @@ from sandboxer.work.exec import Run
 from sandboxer.work.lines import Wanted
 
 _TAG = DEFAULT_TAG.removeprefix(":")
-# Images of E2B that the base image of this host stands for.
-_BASES = ("e2bdev/base", "e2bdev/code-interpreter", *TEMPLATES)
+# Images of E2B, and the templates that they are.
+_BASES = {name: name for name in TEMPLATES} | {
+    "e2bdev/base": TEMPLATE,
+    "e2bdev/code-interpreter": INTERPRETER,
+}
 _OURS = "sandboxer/"
 _READY_S = 60.0
 # What stands for no condition: where such templates come from, it is waited for once, when they are built.
@@ -92,18 +104,25 @@ async def start_build(asked: AskedPathBody[operations.BuildPath, control.BuildTe
     return Response(status_code=202)
 
 
+def image_of(platform: Platform, name: str) -> str:
+    """Returns the image of this host that a template of E2B's stands for: the base image, if the one for the
+    code interpreter was not built.
+    """
+    return name if name == TEMPLATE or is_of_host(platform, name) else TEMPLATE
+
+
 async def _base(platform: Platform, caller: Caller, body: control.BuildTemplate) -> tuple[str, Source | None]:
     """Returns what the template begins with, as in `FROM`, and how to ask the registry for it."""
     if body.from_template is not None:
-        if body.from_template.removesuffix(DEFAULT_TAG) in TEMPLATES:
-            return _OURS + TEMPLATE, None
+        if (name := body.from_template.removesuffix(DEFAULT_TAG)) in TEMPLATES:
+            return _OURS + image_of(platform, name), None
         found = await tagged(platform, body.from_template, caller)
         if found is None and ":" in body.from_template:
             raise NotFound(what="template", id=body.from_template)
         return _OURS + (body.from_template if found is None else found.id), None
-    image = (body.from_image or _BASES[0]).strip()
-    if image.removesuffix(":latest") in _BASES:
-        return _OURS + TEMPLATE, None
+    image = (body.from_image or TEMPLATE).strip()
+    if name := _BASES.get(image.removesuffix(":latest"), ""):
+        return _OURS + image_of(platform, name), None
     if any(char.isspace() for char in image) or image.startswith("-"):
         raise InvalidRequest(field="fromImage", why=f"{image!r} is no name of an image")
     login = body.from_image_registry

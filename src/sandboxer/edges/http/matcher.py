@@ -253,7 +253,7 @@ async def _meant(platform: Platform, how: Naming, word: str, caller: Caller, mus
     rows = _ROWS[how.thing]
     if _WORD.fullmatch(word) is None or ("_" in word and not word.startswith(rows.prefix)):
         return word
-    if how.may_be_of_host and _is_of_host(platform, word):
+    if how.may_be_of_host and is_of_host(platform, word):
         return word
     found = await platform.store.read(
         lambda conn: rows.meant(
@@ -273,7 +273,8 @@ async def _meant(platform: Platform, how: Naming, word: str, caller: Caller, mus
     return found[0][0] if found else word
 
 
-def _is_of_host(platform: Platform, word: str) -> bool:
+def is_of_host(platform: Platform, word: str) -> bool:
+    """Tells whether it is the name of an image of this host."""
     for backend in platform.backends.values():
         if isinstance(backend, KnowsImages):
             with suppress(InvalidRequest):
