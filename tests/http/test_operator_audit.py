@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import websockets
-from fastapi.routing import APIRoute, APIWebSocketRoute
 from websockets.asyncio.client import connect
 
 from sandboxer.accounts import audit
@@ -20,16 +19,14 @@ from tests.support.http.signed import Client
 from tests.support.sessions import over
 
 ROOT = "/v1/sandboxes/{sandbox_id}"
-ROUTES = [route for binding in BINDINGS for route in binding.routes()]
 
 
 def sandbox_routes() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for route in ROUTES:
-        if isinstance(route, APIRoute) and route.path.startswith(ROOT):
-            found += [(method, route.path) for method in sorted(route.methods or ())]
-        elif isinstance(route, APIWebSocketRoute) and route.path.startswith(ROOT):
-            found.append(("WEBSOCKET", route.path))
+    for binding in BINDINGS:
+        if (path := binding.operation.path).startswith(ROOT):
+            found.append((binding.operation.method, path))
+            found += [("WEBSOCKET", path)] if binding.websocket is not None else []
     return found
 
 
@@ -133,12 +130,8 @@ async def thing_of(served: Served, tenant: Client, noun: str) -> str:
 async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, noun: str) -> None:
     tenant = await served.stranger("acme")
     thing = await thing_of(served, tenant, noun)
-    routes = [
-        (method, route.path)
-        for route in ROUTES
-        if isinstance(route, APIRoute) and re.match(rf"/v1/{noun}/\{{", route.path)
-        for method in sorted(route.methods or ())
-    ]
+    operations = [binding.operation for binding in BINDINGS]
+    routes = [(one.method, one.path) for one in operations if one.path.startswith(f"/v1/{noun}/{{")]
     assert len(routes) > 1
     # What removes it comes last.
     for method, template in sorted(routes, key=lambda row: (row[0] == "DELETE", -len(row[1]))):
