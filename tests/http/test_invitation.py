@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.kernel.errors import NoCapacity
 from sandboxer.settings import Settings
 from tests.support.http.accounts import cut
 from tests.support.http.served import Served, serving
@@ -78,3 +79,15 @@ async def test_no_stranger_opens_an_account(quiet: Served, wallet: Session) -> N
     # A key for somebody else's account would open it too.
     assert (await colleague.post("/v1/keys", {"name": "k", "account": wallet.account})).status_code == 403
     assert (await wallet.send("POST", "/v1/sandboxes", {})).status_code == 403
+
+
+async def test_slots_count_also_where_nobody_pays(quiet: Served) -> None:
+    colleague = await quiet.stranger("colleague")
+    scopes = ["sandboxes:create", "sandboxes:manage", "sandboxes:destroy"]
+    child = await cut(quiet, colleague, scopes=scopes, slots=1)
+    quiet.backend.fail_next("provision", NoCapacity(resource="room", why="the host is full"))
+    failed = (await child.post("/v1/sandboxes", {})).json()["sandbox_id"]
+    assert (await child.post("/v1/sandboxes", {})).status_code == 201
+    refused = await child.post(f"/v1/sandboxes/{failed}/recreate")
+    assert (refused.status_code, refused.json()["reason"]) == (403, "slots"), refused.text
+    assert len(quiet.backend.boxes) == 1

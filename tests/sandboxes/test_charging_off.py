@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 
 from sandboxer.accounts import records
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Forbidden
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.use_cases import creation, lifetime, pause
+from sandboxer.sandboxes.use_cases import boosts, creation, disks, lifetime, pause
 from sandboxer.settings import Settings, load_settings
 from sandboxer.wiring import Platform
-from tests.support.charging import RATES, fund, paying, settled
+from tests.support.charging import RATES, fund, go_dry, paying, settled, until
 from tests.support.clock import ManualClock
 from tests.support.sandboxes import ALICE, OpenPlatform
 
@@ -66,6 +68,65 @@ async def test_what_began_while_nothing_was_charged_pays_from_its_next_start(
         await pause.resume(platform.sandboxes, sandbox.id, ALICE)
         clock.advance(timedelta(seconds=7))
         assert await has(platform) == (993, 0)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+async def extend(sandboxes: SandboxDependencies, id: str) -> None:
+    await lifetime.change_ttl(sandboxes, id, "1h", ALICE)
+
+
+async def live_longer(sandboxes: SandboxDependencies, id: str) -> None:
+    await lifetime.set_left(sandboxes, id, timedelta(hours=3), ALICE)
+
+
+async def enlarge(sandboxes: SandboxDependencies, id: str) -> None:
+    await boosts.boost(sandboxes, id, ALICE, vcpus=2)
+
+
+async def recreate(sandboxes: SandboxDependencies, id: str) -> None:
+    await disks.recreate(sandboxes, id, ALICE)
+
+
+async def thaw(sandboxes: SandboxDependencies, id: str) -> None:
+    await pause.freeze(sandboxes, id, ALICE)
+    await pause.thaw(sandboxes, id, ALICE)
+
+
+@pytest.mark.parametrize("more", [extend, live_longer, enlarge, recreate, thaw])
+async def test_what_began_for_nothing_gets_nothing_more_for_nothing(
+    open_one: OpenPlatform, clock: ManualClock, more: Callable[[SandboxDependencies, str], Awaitable[None]]
+) -> None:
+    async with open_one(charging=False) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="2h"), ALICE)
+    async with paying(open_one) as platform:
+        with pytest.raises(InsufficientCredit):
+            await more(platform.sandboxes, sandbox.id)
+    async with paying(open_one, sats=1000) as platform:
+        if more is thaw:
+            await pause.thaw(platform.sandboxes, sandbox.id, ALICE)
+        else:
+            await more(platform.sandboxes, sandbox.id)
+        clock.advance(timedelta(seconds=7))
+        assert await has(platform) == (993, 0)
+        await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+async def test_what_was_out_of_sats_goes_on_where_nothing_is_charged_any_more(
+    open_one: OpenPlatform, clock: ManualClock, is_frozen: bool
+) -> None:
+    rates = {**RATES, "frozen_memory_gb_msats": 10_000}
+    async with paying(open_one, sats=1000, rates=rates, grace_window="10m", grace_cap="10m") as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        if is_frozen:
+            await pause.freeze(platform.sandboxes, sandbox.id, ALICE)
+        await go_dry(platform, clock, timedelta(seconds=201 if is_frozen else 1001))
+        await until(platform, sandbox.id, State.GRACE)
+    async with open_one(charging=False) as platform:
+        wanted = State.FROZEN if is_frozen else State.READY
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is wanted
+        if is_frozen:
+            await pause.thaw(platform.sandboxes, sandbox.id, ALICE)
         await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
 
 

@@ -379,18 +379,20 @@ def refusal(authority: Authority, act: Act, *, now: datetime) -> Forbidden | Non
 
 def demand_may(
     conn: Connection, account: str, act: Act, *, now: datetime, is_by_invitation: bool = False
-) -> None:
-    """Raise Forbidden unless the account and all above it may act. An account without a record may.
+) -> Authority | None:
+    """Raise Forbidden unless the account and all above it may act; return its authority. An account without a
+    record may, and the owner: they have None.
 
     `is_by_invitation`: the account at the top must be one that the operator opened.
     """
     authority = None if account == OWNER_ACCOUNT else find_authority(conn, account)
     if authority is None:
-        return
+        return None
     if (error := refusal(authority, act, now=now)) is not None:
         raise error
     if is_by_invitation:
         demand_invited(authority)
+    return authority
 
 
 PREFIX = "unix:"

@@ -136,8 +136,9 @@ class Charging:
 
         They are at the present rates, because a quote was for the resources it had.
         """
-        if sandbox.terms.is_free:
+        if sandbox.terms.is_free and self.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms
+        records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
         bucket = settle_account(conn, sandbox.account, now=now)
         anew = self._terms(conn, replace(sandbox, terms=Terms()), now)
         terms = replace(anew, quote_id=sandbox.terms.quote_id, keeps_free=sandbox.terms.keeps_free)
@@ -224,12 +225,7 @@ class Charging:
         if authority.slots is not None or entitlement is not None:
             # Read only if slots or a tier count them: an account may have thousands.
             others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
-        if authority.slots is not None and slots_left(conn, authority, len(others)) == 0:
-            raise Forbidden(
-                why="all sandboxes that this key may have at once are in use",
-                reason="slots",
-                hint="Delete or stop one, or ask for more slots where the key was delegated.",
-            )
+        check_slots(conn, authority, len(others))
         size = size_of(sandbox.resources)
         card = sandbox.terms.card
         if sandbox.terms.is_free:
@@ -324,6 +320,16 @@ class Charging:
     def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:
         prefix = _hold_prefix(sandbox)
         return next((h.id for h in open_holds(conn, sandbox.account) if h.id.startswith(prefix)), None)
+
+
+def check_slots(conn: Connection, authority: Authority, others: int) -> None:
+    """Raise Forbidden if a delegated key has no slot for one more beside so many others."""
+    if authority.slots is not None and slots_left(conn, authority, others) == 0:
+        raise Forbidden(
+            why="all sandboxes that this key may have at once are in use",
+            reason="slots",
+            hint="Delete or stop one, or ask for more slots where the key was delegated.",
+        )
 
 
 def _available_to(conn: Connection, sandbox: Sandbox, bucket: Bucket) -> Sats:

@@ -23,7 +23,9 @@ from sandboxer.backends.contract import (
     Stops,
 )
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.money.policy import Standing
 from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.demands import Condition, wanted
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
@@ -89,10 +91,19 @@ async def reconcile(dependencies: SandboxDependencies) -> None:
         async with asyncio.TaskGroup() as group:
             for sandbox, seen in found[verdict]:
                 group.create_task(_settle(dependencies, sandbox, seen, verdict, limit))
+    if not dependencies.repository.is_charged:
+        await _end_grace(dependencies)
     for backend in dependencies.backends.values():
         if isinstance(backend, Spares):
             for sandbox_id in await backend.spares():
                 await _settle_spare(dependencies, backend, sandbox_id)
+
+
+async def _end_grace(dependencies: SandboxDependencies) -> None:
+    """Let what was out of sats go on, where nothing is charged any more: nobody else would."""
+    for sandbox in list(dependencies.repository.living()):
+        if (demand := wanted(sandbox, Condition(standing=Standing.ALIVE))) is not None:
+            await _record(dependencies, sandbox, demand.signal, "charging_ended")
 
 
 async def _settle_ends(

@@ -19,6 +19,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
+from sandboxer.sandboxes.charging import OCCUPYING, check_slots
 from sandboxer.sandboxes.lifecycle import LIFECYCLE, LIVE, OVER, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.terms import Terms
@@ -79,6 +80,10 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         self._charges = charges
         self._is_by_invitation = is_by_invitation
 
+    @property
+    def is_charged(self) -> bool:
+        return self._charges is not None
+
     async def counts(self, account: str | None = None) -> dict[str, int]:
         """Return how many sandboxes there are by state, zeros included, so that gauges are reset."""
         return dict.fromkeys(State, 0) | await self.store.read(lambda conn: self.rows.counts(conn, account))
@@ -106,10 +111,19 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
             lambda conn: charges.kept_for(conn, sandbox, retention=retention, now=now)
         )
 
+    async def terms_of_more(self, sandbox: Sandbox) -> Terms:
+        """Return the terms on which it gets more time: one that began while nothing was charged pays from
+        then on. Raises what refuses it.
+        """
+        charges, terms = self._charges, sandbox.terms
+        if charges is None or not terms.is_free or charges.is_free(sandbox.account, sandbox.profile):
+            return terms
+        return await self.check_start(sandbox)
+
     async def resized(self, sandbox: Sandbox) -> Terms:
         """Return the terms of a sandbox that goes on with these resources."""
         charges, now = self._charges, self.clock.now()
-        if charges is None or sandbox.terms.is_free:
+        if charges is None:
             return sandbox.terms
         return await self.store.write(lambda conn: charges.resized(conn, sandbox, now=now))
 
@@ -181,8 +195,9 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         if before is None or not any(entry.step.starts for entry in change.entries):
             return after
         terms = self._terms_to_run(conn, before, change.now)
-        # A frozen sandbox has kept its slot, and so it keeps its terms.
-        return after if before.state in LIVE else replace(after, terms=terms)
+        # What lives has kept its slot, and so it keeps its terms, unless it began when there were none.
+        keeps = before.state in LIVE and not before.terms.is_free
+        return after if keeps else replace(after, terms=terms)
 
     def _record(self, conn: Connection, change: Change) -> None:
         before, after, now = change.before, change.after, change.now
@@ -202,10 +217,14 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
 
     def _terms_to_run(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
         """Return the terms on which it may run. Raises what refuses it."""
-        demand_may(conn, sandbox.account, Act.RUN, now=now, is_by_invitation=self._is_by_invitation)
-        if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
-            return sandbox.terms
-        return self._charges.check_start(conn, sandbox, now=now)
+        who = demand_may(conn, sandbox.account, Act.RUN, now=now, is_by_invitation=self._is_by_invitation)
+        if self._charges is not None and not self._charges.is_free(sandbox.account, sandbox.profile):
+            return self._charges.check_start(conn, sandbox, now=now)
+        if who is not None and who.slots is not None:
+            # Where nothing is paid: one that failed has no slot any more, and may come back.
+            mine = records.load_account(conn, sandbox.account, OCCUPYING)
+            check_slots(conn, who, sum(one.id != sandbox.id for one in mine))
+        return sandbox.terms
 
 
 def _meant_by(error: IntegrityError, name: str | None) -> Exception:

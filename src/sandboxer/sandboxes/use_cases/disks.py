@@ -177,8 +177,9 @@ async def recreate(
                 reason="recreate",
                 changes=fresh,
                 check=partial(_check_recreate, despite_lock=despite_lock),
-                # A sandbox that does not run gave its slot back.
-                starts=current is not None and current.state not in LIVE,
+                # A sandbox that does not run gave its slot back; one that pays nothing may have begun when
+                # nobody paid.
+                starts=current is not None and (current.state not in LIVE or current.terms.is_free),
             ),
         )
         await dependencies.backend_of(again).teardown(sandbox_id)

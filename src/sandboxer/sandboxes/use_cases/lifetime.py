@@ -129,12 +129,14 @@ async def change_ttl(
     """
     sandbox = await dependencies.visible(sandbox_id, caller)
     more = parse_duration(duration, field="duration")
-    promised = None if quote_id is None else await dependencies.repository.promised(sandbox, quote_id)
+    repository = dependencies.repository
+    promised = None if quote_id is None else await repository.promised(sandbox, quote_id)
+    taken_up = sandbox.terms if promised else await repository.terms_of_more(sandbox)
 
     def decide(sandbox: Sandbox) -> Mapping[str, object]:
         changes = extended(sandbox, more)
         if promised is None:
-            return changes
+            return {**changes, "terms": taken_up} if sandbox.terms.is_free else changes
         terms = replace(sandbox.terms, card=promised.card, quote_id=promised.quote_id)
         return {**changes, "terms": terms}
 
@@ -160,14 +162,21 @@ async def set_left(
     unless it is `never_less`.
     """
     sandbox = await dependencies.visible(sandbox_id, caller)
-    if never_less and _left(sandbox, dependencies.clock.now()) >= left:
+    is_less = _left(sandbox, dependencies.clock.now()) >= left
+    if never_less and is_less:
         return sandbox
+    terms = sandbox.terms if is_less else await dependencies.repository.terms_of_more(sandbox)
+
+    def decide(found: Sandbox) -> Mapping[str, object]:
+        changes = extended(found, left - _left(found, dependencies.clock.now()))
+        return {**changes, "terms": terms} if found.terms.is_free else changes
+
     return await dependencies.repository.amend(
         sandbox_id,
         kind="sandbox.ttl_extended",
         actor=actor_of(caller),
         reason=f"to end in {format_duration(left)}",
-        decide=lambda found: extended(found, left - _left(found, dependencies.clock.now())),
+        decide=decide,
     )
 
 
