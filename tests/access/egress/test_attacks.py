@@ -11,8 +11,9 @@ import time
 import pytest
 
 from sandboxer.access.egress.proxy.dialer import Patience
-from sandboxer.access.egress.rules import Action, Limits, Rule
-from tests.access.egress.world import ADDRESS, ADDRESS_6, OTHER, OWN, OWN_6, ip, site
+from sandboxer.access.egress.proxy.tls import ALERT_DENIED
+from sandboxer.access.egress.rules import Action, Limits, Rule, parse_entry
+from tests.access.egress.world import ADDRESS, ADDRESS_6, OTHER, OWN, OWN_6, ip, listening, site
 from tests.support.egress import GET, Call, Proxy, connect
 from tests.support.http.served import eventually
 
@@ -317,6 +318,51 @@ async def test_something_else_than_tls_on_its_port_is_broken_off(proxy: Proxy) -
         assert (await call.read()).startswith(b"HTTP/1.1 200 ")
     assert not plain.heads
     assert proxy.denied() == [("example.com", "not_tls")]
+
+
+async def tunnel(proxy: Proxy, where: str, said: bytes = b"") -> Call:
+    call = await proxy.call()
+    call.writer.write(connect(where))
+    assert (await call.head()).startswith(b"HTTP/1.1 200 ")
+    call.writer.write(said)
+    return call
+
+
+async def test_a_tunnel_to_another_port_does_not_lead_to_another_name(proxy: Proxy) -> None:
+    proxy.rules(more=(parse_entry("*:*"), Rule(action=Action.DENY, host="denied.com")))
+    async with site(port=8443) as fronted:
+        fronted.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+        assert await hello(await tunnel(proxy, "example.com:8443"), "denied.com") == ALERT_DENIED
+        request = b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n"
+        for blank, status in ((b"", b"403"), (b"\r\n", b"400")):
+            call = await tunnel(proxy, "example.com:8443", blank + request % b"denied.com:8443")
+            assert (await call.read()).startswith(b"HTTP/1.1 " + status)
+        # Nor does a later request of a connection that begins well.
+        call = await tunnel(proxy, "example.com:8443", request % b"example.com:8443")
+        assert b"hello" in await call.reader.readuntil(b"hello")
+        call.writer.write(request % b"denied.com")
+        assert (await call.read()).startswith(b"HTTP/1.1 403 ")
+    assert [b"denied" in head for head in fronted.heads] == [False]
+    assert {reason for _, reason in proxy.denied()} == {"other_server_name", "other_host", "malformed"}
+
+
+async def test_whoever_speaks_first_is_heard_in_a_tunnel_to_another_port(proxy: Proxy) -> None:
+    proxy.rules(more=(parse_entry("example.com:*"),))
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello\r\n")
+        writer.write(await reader.read(4))
+        writer.close()
+
+    async with await asyncio.start_server(greet, sock=listening(ADDRESS, 2222)):
+        call = await tunnel(proxy, "example.com:2222")
+        assert await call.reader.readexactly(7) == b"hello\r\n"
+        call.writer.write(b"\x00you")
+        assert await call.read() == b"\x00you"
+        # And who only listens is told everything.
+        silent = await tunnel(proxy, "example.com:2222")
+        silent.writer.write_eof()
+        assert await silent.read() == b"hello\r\n"
 
 
 async def test_rules_that_change_in_the_middle_of_a_download_end_it(proxy: Proxy) -> None:

@@ -282,6 +282,12 @@ class Rules:
                 at = host.find(".", at + 1)
         yield from self._by_host.get("*", ())
 
+    def tells_names_apart(self, port: int) -> bool:
+        """Tells whether it matters at this port by which name a host is asked for."""
+        everywhere = self._by_host.get("*", ())
+        is_open = any(rule.action is Action.ALLOW and rule.is_about(port) for rule in everywhere)
+        return self.denies_names or not is_open
+
     def injections(self, host: str) -> Iterable[Injection]:
         return self._injections.get(host, ())
 

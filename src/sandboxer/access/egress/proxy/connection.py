@@ -26,7 +26,9 @@ from sandboxer.access.egress.proxy.exchange import (
 from sandboxer.access.egress.proxy.tls import (
     ALERT_DENIED,
     NotTls,
+    Opening,
     is_whole,
+    opening,
     override_of,
     secret_lines,
     server_name,
@@ -244,7 +246,51 @@ class EgressConnection:
         client.write(ESTABLISHED)
         if ask.is_tls:
             await self._check_hello()
+        elif self._outlet.rules.tells_names_apart(ask.port) and await self._is_http(upstream):
+            # Each of its requests has to name the host that was asked for, as without a tunnel.
+            self._release(upstream)
+            await self._requests(ask)
+            return
         await join(client, upstream, self._means.patience.idle_s)
+
+    async def _is_http(self, upstream: Wire) -> bool:
+        """Tells whether the program inside begins with a request of plain HTTP, and refuses TLS to another
+        name. Until it says something, the other side may speak.
+        """
+        upstream.pipe(self._client)
+        found: Opening | None = None
+
+        def enough(data: bytes) -> bool:
+            nonlocal found
+            found = opening(data)
+            return found is not None
+
+        while found is None:
+            moved = upstream.heard
+            try:
+                async with asyncio.timeout(self._means.patience.idle_s):
+                    await self._client.look(enough)
+            except TimeoutError:
+                if moved == upstream.heard:
+                    raise Gone from None
+            except Gone:
+                if self._client.is_lost:
+                    raise
+                # It says nothing more, and listens.
+                return False
+        if found is Opening.TLS:
+            await self._check_hello()
+        return found is Opening.HTTP and not is_address(self.ask.host)
+
+    def _release(self, upstream: Wire) -> None:
+        """Keeps a connection on which nothing was said for a request that follows."""
+        upstream.unpipe()
+        self._client.tied = self._upstream = None
+        self._outlet.flows.discard(self)
+        if upstream.heard:
+            upstream.abort()
+        else:
+            self._outlet.idle.give((self.ask.host, self.ask.port, False), upstream)
 
     async def _check_hello(self) -> None:
         """Refuses TLS whose server name differs from the name that the rules were asked about. Where they
@@ -262,11 +308,15 @@ class EgressConnection:
                 await self._client.look(enough)
             name = server_name(heard)
         except NotTls as error:
-            self._break_off(Deny("not_tls", f"on port 443 only TLS is spoken, and {error}"))
+            only = "on port 443 only TLS is spoken" if self.ask.is_tls else "its TLS cannot be read"
+            self._break_off(Deny("not_tls", f"{only}, and {error}"))
         if is_address(self.ask.host):
             self._check_name_at_address(name)
             return
         if name is None:
+            if not self.ask.is_tls:
+                # Elsewhere than on 443 not every program says it, and it then speaks to who is there.
+                return
             self._break_off(Deny("no_server_name", "its TLS does not say to whom it wants to speak"))
         if name.lower().removesuffix(".") != self.ask.host:
             self._break_off(

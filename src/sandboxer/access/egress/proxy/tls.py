@@ -1,12 +1,15 @@
 """TLS that ends at the proxy: the handshake with the program inside, and the headers that carry secrets.
 
-`server_name` reads the name in the first message of TLS without opening anything. Every byte is untrusted.
+`opening` tells what the first bytes of a tunnel begin, and `server_name` reads the name in the first message
+of TLS, without opening anything. Every byte is untrusted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
+from enum import Enum, auto
 
 from sandboxer.access.egress.outlet import Outlet
 from sandboxer.access.egress.policy import Ask, Deny
@@ -36,8 +39,30 @@ _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
 ALERT_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
+# Servers pass over empty lines before a request, and some take any word for a method.
+_METHOD = rb"[\r\n]*[!#-'*+.^-z|~A-Z0-9-]{1,200}"
+_REQUEST = re.compile(_METHOD + rb"[ \t][^\r\n]*[ \t]HTTP/1\.[0-9][ \t]*\r?\n")
+_MAY_BE_REQUEST = re.compile(rb"[\r\n]*|" + _METHOD + rb"([ \t][^\r\n]*\r?)?")
+
+
 class NotTls(Exception):
     """What came is no beginning of TLS."""
+
+
+class Opening(Enum):
+    TLS = auto()
+    HTTP = auto()
+    OTHER = auto()
+
+
+def opening(data: bytes) -> Opening | None:
+    """Says what the first bytes of a tunnel begin; None while that cannot be said."""
+    if data[:1] == bytes([_HANDSHAKE]) and data[1:2] in (b"", b"\x03"):
+        return Opening.TLS if is_whole(data) else None
+    if _REQUEST.match(data):
+        return Opening.HTTP
+    is_open = len(data) <= MAX_HELLO and _MAY_BE_REQUEST.fullmatch(data)
+    return None if is_open else Opening.OTHER
 
 
 def override_of(lines: list[bytes]) -> str | None:

@@ -122,7 +122,7 @@ class Wire(asyncio.Protocol):
         for other, body in ((self._peer, self._body), (self._source, self._source and self._source._body)):
             if other is not None and body is None:
                 other.close()
-        self._stop()
+        self.unpipe()
         self._let_go()
         self._wake()
 
@@ -248,7 +248,7 @@ class Wire(asyncio.Protocol):
     def _pass_on(self, data: bytes, before: bytes = b"") -> None:
         peer, body = self._peer, self._body
         if peer is None or peer.is_lost:
-            self._stop()
+            self.unpipe()
             if body is None:
                 self.close()
             return
@@ -258,7 +258,7 @@ class Wire(asyncio.Protocol):
             except BadChunk as error:
                 self.fault = error
                 peer.abort()
-                self._stop()
+                self.unpipe()
                 return
         if before:
             data = before + data
@@ -267,18 +267,19 @@ class Wire(asyncio.Protocol):
         if body is not None and body.is_over:
             # What comes after the body is not for the peer.
             self._buffer = body.rest
-            self._stop()
+            self.unpipe()
 
     def _end(self) -> None:
         """Handles the end of input: a tunnel is half-closed; a body was cut short or is complete."""
         peer, is_tunnel = self._peer, self._body is None
-        self._stop()
+        self.unpipe()
         if peer is None or peer.is_lost or peer.transport.is_closing():
             return
         if is_tunnel and peer.transport.can_write_eof():
             peer.transport.write_eof()
 
-    def _stop(self) -> None:
+    def unpipe(self) -> None:
+        """Passes nothing on any more; what is received is kept for who reads it."""
         peer, self._peer = self._peer, None
         if peer is not None:
             peer._source = None
