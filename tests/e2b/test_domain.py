@@ -5,13 +5,14 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from e2b import Sandbox
+from e2b import Sandbox, SandboxState
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import bearer_of
 from tests.support.e2b import Resolver, Tls
@@ -138,6 +139,25 @@ def test_the_host_of_a_sandbox_that_is_paused_or_gone_says_so(edge: Edge) -> Non
             "message": "The sandbox was not found",
             "code": 502,
         }
+
+
+def test_a_request_for_a_port_wakes_what_was_to_resume_by_itself(edge: Edge) -> None:
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    made = Sandbox.create(timeout=120, lifecycle=lifecycle, allow_internet_access=False, **edge.options)
+    with made as sandbox, ThreadPoolExecutor(1) as visitor:
+        sandbox.pause(keep_memory=False)
+        address = f"https://{sandbox.get_host(8000)}/"
+        # Who only looks whether it is there does not wake it.
+        assert edge.browser.head(address).status_code == 502
+        assert sandbox.get_info().state is SandboxState.PAUSED
+        asked = visitor.submit(edge.browser.get, address)
+        deadline = time.monotonic() + 30
+        while sandbox.get_info().state is not SandboxState.RUNNING:
+            assert time.monotonic() < deadline, "it was not woken"
+            time.sleep(0.2)
+        # The visitor waits until something listens.
+        serve(sandbox)
+        assert asked.result().text == "served inside"
 
 
 def serve(sandbox: Sandbox) -> None:

@@ -44,6 +44,8 @@ from sandboxer.kernel.errors import Conflict, NotFound, Unauthenticated, or_not_
 from sandboxer.kernel.values import brief_value_class, is_sandbox_id, new_id, value_class
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import AtEnd
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata, nullable, required
 from sandboxer.store.repository import Also
@@ -411,7 +413,8 @@ class Ports:
         self.previews = Previews(
             store, clock, sandboxes, Minter(seal.derive("previews of ports")), self.targets.present_port
         )
-        self.passages = Passages(sandboxes, Waker(sandboxes, lambda: self.targets))
+        self.waker = Waker(sandboxes, lambda: self.targets)
+        self.passages = Passages(sandboxes, self.waker)
         # Set by the edge while it listens; None otherwise.
         self.where: Where | None = None
 
@@ -430,9 +433,11 @@ class Ports:
         port = self.targets.present_port(address.sandbox_id, address.port)
         closed = Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
         if every is not None:
-            is_over = is_gone or sandbox.state in ASLEEP
+            # One that was to sleep until it is used wakes for who may use its ports.
+            wakes = sandbox.at_end is AtEnd.SLEEP
+            is_asleep = sandbox.state in ASLEEP and not (wakes and sandbox.state is State.STOPPED)
             host = None if every.host is None else every.host.replace("${PORT}", str(address.port))
-            closed = replace(closed, takes_traffic=True, is_over=is_over, host=host)
+            closed = replace(closed, takes_traffic=True, wakes=wakes, is_over=is_gone or is_asleep, host=host)
         opened = await self.previews.public_of(address.sandbox_id, port)
         return closed if opened is None else replace(widened(closed, opened), is_public=True)
 

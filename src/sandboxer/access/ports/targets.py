@@ -18,6 +18,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -36,14 +37,16 @@ from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, State
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import AtEnd, Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases import pause
+from sandboxer.sandboxes.use_cases import lifetime, pause
 from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 
 # Requests that come right after a failed wake get the same error without another try.
 FAILED_FOR_S = 1.0
 _MOST_FAILED = 1000
+# For how long one that sleeps since its time was over lives on when it is used.
+WOKEN_FOR = timedelta(minutes=5)
 _AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
 GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 ASLEEP = frozenset({State.STOPPED, State.REAPED, State.FAILED})
@@ -105,6 +108,8 @@ class Targets(Protocol):
 
 # Counts one wake. Raises TooManyRequests if this visitor or all together have used up their share.
 MayWake = Callable[[], None]
+# Starts what has to run in a sandbox whose processes begin anew.
+Begin = Callable[[Sandbox], Awaitable[None]]
 
 
 class Waker:
@@ -113,6 +118,8 @@ class Waker:
         self._targets = targets
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._failed: dict[str, tuple[float, SandboxerError]] = {}
+        # Set by the edge whose sandboxes sleep until they are used.
+        self.begin: Begin | None = None
 
     async def awake(self, target: Target, may_wake: MayWake | None = None) -> bool:
         """Returns when the sandbox answers; True if it had been asleep.
@@ -154,8 +161,13 @@ class Waker:
             raise _asleep(sandbox, "and this address does not wake it")
         if sandbox.state is State.FROZEN:
             await pause.thaw(self._sandboxes, sandbox.id, caller)
-        else:
-            await pause.resume(self._sandboxes, sandbox.id, caller)
+            return
+        sleeps = sandbox.at_end is AtEnd.SLEEP
+        if sleeps:
+            await lifetime.set_left(self._sandboxes, sandbox.id, WOKEN_FOR, caller, never_less=True)
+        resumed = await pause.resume(self._sandboxes, sandbox.id, caller)
+        if sleeps and self.begin is not None:
+            await self.begin(resumed)
 
     async def _find(self, target: Target) -> Sandbox:
         sandbox = await self._sandboxes.repository.find(target.sandbox_id)

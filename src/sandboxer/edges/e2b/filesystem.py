@@ -23,11 +23,13 @@ from sandboxer.edges.http.routes.work.files import AT_A_TIME
 from sandboxer.kernel.errors import NotADirectory, PathExists, PathNotFound, SandboxerError
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
+from sandboxer.wire.words import PAGE_LIMIT_MAX
 
 _ANY = AskedPathBody[SandboxPath, Any]
 # Metadata of files is kept in extended attributes of these names, so that programs inside see it too.
 ATTRIBUTES = "user.e2b."
-_PAGE = 500
+# Each page walks the folder anew: with small ones a folder of 150,000 files is walked 300 times.
+_PAGE = 10 * PAGE_LIMIT_MAX
 _BLOCK = 4096
 _QUIET: Mapping[str, Any] = {"keepalive": {}}
 # The end of the id of a watcher that is asked for entries too.

@@ -239,6 +239,13 @@ async def begin(platform: Platform, record: Sandbox, caller: Caller, lease: Leas
         )
 
 
+async def begin_for_visitor(platform: Platform, record: Sandbox) -> None:
+    """Does the same for one that a request for a port has woken."""
+    caller = Caller(public_key="system:proxy", account=record.account)
+    with platform.budget.lease((await platform.authorities.of(caller)).root) as lease:
+        await begin(platform, record, caller, lease)
+
+
 def _shell(*words: str) -> Wanted:
     return Wanted(argv=["/bin/sh", "-c", _SHELL, *words], cwd=HOME, env={"HOME": HOME}, user=DEFAULT)
 

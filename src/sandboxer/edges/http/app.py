@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -261,6 +262,7 @@ def create_app(platform: Platform, bindings: Sequence[Binding] = BINDINGS) -> Fa
     )
     # Starlette accepts such handlers, although its types mention requests only.
     app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)
+    platform.access.ports.waker.begin = partial(e2b_templates.begin_for_visitor, platform)
     app.state.platform = platform
     app.state.readiness = "ready"
     # Built when it is first asked for.
