@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import audit
@@ -321,6 +322,32 @@ async def test_a_suspended_account_runs_nothing_and_loses_nothing(served: Served
     assert (await served.client.post("/v1/accounts/root/reinstate", {"reason": "sorry"})).status_code == 200
     resumed = await root.post(f"/v1/sandboxes/{mine}/resume")
     assert (resumed.status_code, resumed.json()["state"]) == (200, "ready"), resumed.text
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+async def test_what_a_suspended_key_delegated_runs_nothing_either(served: Served, is_own: bool) -> None:
+    root = await funded(served, "root")
+    scopes = [*SCOPES, "sandboxes:manage"]
+    child = await cut(served, root, budget_sats=1000, slots=2, depth=1, scopes=scopes)
+    grandchild = await cut(served, child, budget_sats=100, slots=1)
+    mine, theirs, below = [
+        str((await one.post("/v1/sandboxes", {})).json()["id"]) for one in (root, child, grandchild)
+    ]
+    seen = served.platform.sandboxes.repository.peek
+
+    def states() -> list[str]:
+        found = (seen(one) for one in (mine, theirs, below))
+        return [one.state.value for one in found if one is not None]
+
+    key = (child if is_own else root).credentials.public_key
+    assert (await served.client.post(f"/v1/keys/{key}/suspend", {"why": "looks stolen"})).status_code == 204
+    await eventually(lambda: states() == ["ready", "stopped", "stopped"])
+    assert (await served.client.post(f"/v1/keys/{key}/unsuspend")).status_code == 204
+    resumed = await child.post(f"/v1/sandboxes/{theirs}/resume")
+    assert (resumed.status_code, resumed.json()["state"]) == (200, "ready"), resumed.text
+    # A change of its account is looked at again, and finds nothing.
+    await served.client.post("/v1/accounts/root/adjust", {"sats": 1, "reason": "more"})
+    assert states() == ["ready", "ready", "stopped"]
 
 
 async def test_what_was_being_made_when_its_account_was_suspended_does_not_run_either(served: Served) -> None:

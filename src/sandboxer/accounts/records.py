@@ -27,6 +27,7 @@ from sqlalchemy import (
     Text,
     exists,
     false,
+    or_,
     select,
     tuple_,
     update,
@@ -34,7 +35,7 @@ from sqlalchemy import (
 
 from sandboxer.accounts import caps as spending_caps
 from sandboxer.accounts.caps import NO_CAPS, Caps
-from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.identity.keys import OWNER_ACCOUNT, keys
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, or_not_found
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.money.buckets import look_at_once, open_bucket
@@ -290,10 +291,25 @@ def change_status(
     return load(conn, id)
 
 
-def find_suspended(conn: Connection, among: Collection[str] | None = None) -> set[str]:
-    """Return the suspended accounts, of all or among some."""
+def find_suspended(conn: Connection, among: Collection[str] | None = None) -> dict[str, str]:
+    """Return which accounts are suspended, each with the account that it was done to: itself, or whoever
+    has the suspended key that it was delegated by. Of all, or of what was done to some.
+
+    The account of a delegated key is suspended with that key, too: it has no other.
+    """
     query = select(accounts.c.id).where(accounts.c.status == Status.SUSPENDED.value)
-    return set(conn.execute(query if among is None else query.where(accounts.c.id.in_(among))).scalars())
+    held = select(keys.c.public_key, keys.c.account).where(keys.c.suspended_at.is_not(None))
+    if among is not None:
+        query, held = query.where(accounts.c.id.in_(among)), held.where(keys.c.account.in_(among))
+    found = {id: id for id in conn.execute(query).scalars()}
+    if holders := {row.public_key: row.account for row in conn.execute(held)}:
+        cut = delegated_keys.c
+        below = or_(cut.cut_by.in_(holders), cut.public_key.in_(holders))
+        for account, public_key, cut_by in conn.execute(
+            select(cut.account, cut.public_key, cut.cut_by).where(below)
+        ):
+            found[account] = holders[cut_by if cut_by in holders else public_key]
+    return found
 
 
 def held_by(conn: Connection, ids: Collection[str], suspended: Collection[str]) -> set[str]:

@@ -1,6 +1,6 @@
-"""Stops what runs for suspended accounts, and for those below them: the one who was suspended could not stop
-it, and would be charged for it. Nothing is destroyed: disks are kept for the retention time, and whoever is
-reinstated resumes what he wants.
+"""Stops what runs for suspended accounts, for keys that a suspended key delegated, and for those below them:
+the one who was suspended could not stop it, and would be charged for it. Nothing is destroyed: disks are kept
+for the retention time, and whoever is reinstated resumes what he wants.
 
 A round compares states with accounts and never relies on having heard of a change. What is frozen does not
 run, and stays as it is.
@@ -31,7 +31,8 @@ class SuspensionLoop(Reconciler):
     def __init__(self, dependencies: SandboxDependencies) -> None:
         super().__init__("suspensions", dependencies.repository.store, dependencies.clock, retry=RETRY)
         self._dependencies = dependencies
-        self._suspended: set[str] = set()
+        # With the account to which it was done.
+        self._suspended: dict[str, str] = {}
         # Accounts that something happened to; when all of them are looked at.
         self._stirred: set[str] = set()
         self._look_at_all = dependencies.clock.now()
@@ -54,8 +55,10 @@ class SuspensionLoop(Reconciler):
             self._suspended = await self.store.read(find_suspended)
             self._look_at_all = now + LONGEST_WAIT
         elif stirred:
-            found = await self.store.read(lambda conn: find_suspended(conn, stirred))
-            self._suspended = (self._suspended - stirred) | found
+            known = self._suspended.items()
+            again = stirred.union(*(pair for pair in known if not stirred.isdisjoint(pair)))
+            found = await self.store.read(lambda conn: find_suspended(conn, again))
+            self._suspended = {one: by for one, by in known if one not in again} | found
 
     async def _stop(self, sandbox: Sandbox) -> None:
         caller = Caller(public_key=ACTOR, account=sandbox.account)
