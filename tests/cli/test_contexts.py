@@ -11,6 +11,7 @@ from pathlib import Path
 import keyring
 import pytest
 from keyring.backend import KeyringBackend
+from keyring.errors import KeyringLocked, PasswordDeleteError
 
 from sandboxer.sdk import MissingCredentials
 from sandboxer.sdk.contexts import Context, Contexts, OwnFiles
@@ -82,7 +83,10 @@ def test_a_bearer_token_logs_in_too(person: Cli, cli: Cli, up: Up) -> None:
     assert person("login", up.url, "--name", "b", stdin=f"{token}\n".encode()).code == 0
     assert person("list").code == 0
     away = person("login", "http://sandboxes.example", stdin=f"{token}\n".encode())
-    assert (away.code, "https" in away.err) == (1, True)
+    assert (away.code, "https" in away.err) == (3, True)
+    # Nor does a token of the environment go there.
+    away = person("list", SANDBOXER_URL="http://sandboxes.example", SANDBOXER_API_KEY=token)
+    assert (away.code, "https" in away.err) == (3, True)
 
 
 def test_a_key_that_is_not_taken_is_not_kept(person: Cli, cli: Cli, up: Up, tmp_path: Path) -> None:
@@ -126,16 +130,20 @@ class Ring(KeyringBackend):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_locked = False
         self.kept: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
+        if self.is_locked:
+            raise KeyringLocked
         return self.kept.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self.kept[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:
-        del self.kept[service, username]
+        if self.kept.pop((service, username), None) is None:
+            raise PasswordDeleteError
 
 
 @pytest.fixture
@@ -163,6 +171,20 @@ def test_a_keyring_that_lost_the_key_says_how_to_log_in_again(ring: Ring, tmp_pa
     ring.kept.clear()
     with pytest.raises(MissingCredentials, match="keyring"):
         find_credentials(environ={"SANDBOXER_CONFIG_DIR": str(tmp_path)})
+
+
+def test_a_keyring_that_is_locked_or_empty_keeps_nobody_from_going_on(ring: Ring, tmp_path: Path) -> None:
+    files = OwnFiles(tmp_path)
+    Contexts(files).add(Context("p", "https://p.example", secret="hush"))
+    ring.is_locked = True
+    with pytest.raises(MissingCredentials, match="keyring"):
+        find_credentials(environ={"SANDBOXER_CONFIG_DIR": str(tmp_path)})
+    # Who logs in elsewhere under the same name leaves no secret behind.
+    Contexts(files).add(Context("p", "https://q.example", secret="new"))
+    assert list(ring.kept.values()) == ["new"]
+    ring.kept.clear()
+    Contexts(files).delete("p")
+    assert Contexts(files).current == "local"
 
 
 def test_a_link_that_somebody_laid_beside_it_gets_no_key(tmp_path: Path) -> None:

@@ -169,6 +169,20 @@ def test_half_a_key_never_becomes_the_owners(tmp_path: Path, half: dict[str, str
         find_credentials(environ={**half, "SANDBOXER_STATE_DIR": str(tmp_path)})
 
 
+@pytest.mark.parametrize("url", ["http://192.0.2.7:7777", "http://sandboxes.invalid", "http://[2001:db8::1]"])
+def test_a_bearer_token_is_not_sent_where_others_could_read_it(url: str) -> None:
+    with pytest.raises(MissingCredentials, match="read"):
+        sdk.Sandboxer(url=url, api_key="sk_1")
+    for fine in (
+        url.replace("http:", "https:"),
+        "http://127.0.0.1:7777",
+        "http://localhost",
+        "http://[::1]:80",
+    ):
+        sdk.Sandboxer(url=fine, api_key="sk_1").close()
+    sdk.Sandboxer(url=url, public_key="pk", secret_key="sk").close()
+
+
 def test_a_bearer_token_is_sent_instead_of_a_signature() -> None:
     found = find_credentials(environ={"SANDBOXER_API_KEY": "sk_1", "SANDBOXER_STATE_DIR": "/none"})
     assert "sk_1" not in repr(found)

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,10 @@ class Context:
         """Returns the same with its secret. Raises MissingCredentials if the keyring does not give it."""
         if not self.is_in_keyring:
             return self
-        ring = _keyring()
-        secret = None if ring is None else ring.get_password(_SERVICE, _entry(self))
+        ring, secret = _keyring(), None
+        # A keyring that is locked, or was not unlocked in time, says so by an error of its own.
+        with suppress(Exception):
+            secret = None if ring is None else ring.get_password(_SERVICE, _entry(self))
         if not secret:
             raise MissingCredentials(
                 f"The keyring of this system does not give the key of context {self.name}.",
@@ -103,6 +106,7 @@ class Contexts:
     def add(self, context: Context, *, may_use_keyring: bool = True) -> Context:
         """Keeps it, and uses it from now on. Its secret goes to the keyring, where one works."""
         ring = _keyring() if may_use_keyring else None
+        _forget(self.all.get(context.name))
         kept = context
         if ring is not None:
             try:
@@ -123,10 +127,7 @@ class Contexts:
 
     def delete(self, name: str) -> None:
         """Forgets it and its key. Raises MissingCredentials."""
-        gone = self.get(name)
-        ring = _keyring() if gone.is_in_keyring else None
-        if ring is not None:
-            ring.delete_password(_SERVICE, _entry(gone))
+        _forget(self.get(name))
         del self.all[name]
         self.current = LOCAL if self.current == name else self.current
         self._write()
@@ -140,6 +141,14 @@ class Contexts:
 
 def _entry(context: Context) -> str:
     return f"{context.name} {context.url}"
+
+
+def _forget(context: Context | None) -> None:
+    """Takes its secret out of the keyring. Where that fails, as when it is not there, the rest goes on."""
+    ring = _keyring() if context is not None and context.is_in_keyring else None
+    with suppress(Exception):
+        if ring is not None and context is not None:
+            ring.delete_password(_SERVICE, _entry(context))
 
 
 def _keyring() -> Any:

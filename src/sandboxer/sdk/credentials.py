@@ -34,7 +34,9 @@ import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import certifi
 
@@ -187,6 +189,26 @@ def _from_owner_file(path: Path, url: str | None, state_dir: Path) -> Credential
             f"{path} is not an owner.json: {error}",
             next_step="Restore it from a backup, or name another file.",
         ) from None
+
+
+def demand_private(credentials: Credentials) -> None:
+    """Raises MissingCredentials for a bearer token that others could read on its way: the platform refuses
+    it, but only when it is too late.
+    """
+    url = urlsplit(credentials.url)
+    if credentials.bearer_token is None or url.scheme != "http" or _is_this_host(url.hostname or ""):
+        return
+    raise MissingCredentials(
+        f"A bearer token would go to {credentials.url} for everybody on its way to read.",
+        next_step="Use https://, or SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY: a key is never sent.",
+    )
+
+
+def _is_this_host(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def socket_of(url: str) -> str | None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sandboxer.sdk.call import SAFE_METHODS, Answer, Call, problem_of
 from sandboxer.sdk.confirmation import Confirmer, demand_of, proof_headers
-from sandboxer.sdk.credentials import NOBODY, Credentials, new_nonce, signed_headers
+from sandboxer.sdk.credentials import NOBODY, Credentials, demand_private, new_nonce, signed_headers
 from sandboxer.sdk.errors import ApiError, AuthenticationFailed
 
 USER_AGENT = "sandboxer-python/0.1"
@@ -108,6 +108,7 @@ class Signer:
         confirm: Confirmer | None = None,
         payer: Payer | None = None,
     ) -> None:
+        demand_private(credentials)
         self.credentials = credentials
         self.payer = payer
         self.confirm = confirm

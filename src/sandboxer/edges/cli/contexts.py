@@ -20,7 +20,6 @@ from sandboxer.sdk.sync.client import Sandboxer
 app = typer.Typer(rich_markup_mode="rich")
 contexts = group("Platforms that you have logged in to, and the one in use.")
 groups = {"context": contexts}
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 Name = Annotated[str, typer.Argument(help="Name of a context; `local` is this machine's.", metavar="NAME")]
 
 
@@ -53,11 +52,6 @@ def login(
     if called == LOCAL:
         raise CommandFailed("`local` is the platform of this machine", next_step="Take another --name.")
     context = _asked(Context(called, address))
-    if not context.public_key and where.scheme == "http" and where.hostname not in LOOPBACK:
-        raise CommandFailed(
-            "a bearer token would be sent for everyone on the way to read",
-            next_step="Use https, or a public and a secret key, which sign.",
-        )
     _try(context)
     kept = Contexts(own_files()).add(context, may_use_keyring=not plain)
     place = "the keyring" if kept.is_in_keyring else str(own_files().folder)
