@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from sandboxer.kernel.errors import NoCapacity
 from tests.support.http.served import Served
 from tests.support.http.signed import Client, Credentials, target
 
@@ -61,6 +62,19 @@ async def test_a_name_that_a_living_sandbox_has_is_refused_with_what_to_do(serve
     await served.client.delete("/v1/sandboxes/my%20dev")
     third = await made(served.client, "/v1/sandboxes", {"name": "my dev"})
     assert (await served.client.get("/v1/sandboxes/my%20dev")).json()["id"] == third
+
+
+async def test_what_came_to_nothing_does_not_stand_in_the_way_of_a_name(served: Served) -> None:
+    backend, failed = served.backend, []
+    for _ in range(3):
+        backend.fail_next("provision", NoCapacity(resource="room", why="the host is full"))
+        refused = await served.client.post("/v1/sandboxes", {"name": "crowded"})
+        failed.append(refused.json()["sandbox_id"])
+    # The last of them says why; none of them keeps the name from who gets it.
+    last = await served.client.get("/v1/sandboxes/crowded")
+    assert (last.status_code, last.json().get("id")) == (200, failed[-1]), last.text
+    living = await made(served.client, "/v1/sandboxes", {"name": "crowded"})
+    assert (await served.client.get("/v1/sandboxes/crowded")).json()["id"] == living
 
 
 async def test_a_stranger_learns_nothing_from_names_and_beginnings(served: Served) -> None:

@@ -252,7 +252,7 @@ class Rows(Generic[R]):
         people: what a stranger calls his own must never be taken for somebody else's.
 
         Of what is over nothing is meant, unless its record is of use (`ended_too`) or nothing else fits; nor
-        by a name what has lost it to another.
+        by a name what has lost it to another. Of several that are over and had a name, it means the last.
         """
         table, mine = self.table.c, self.table.c.account == account
         name = table.get("name", null())
@@ -267,7 +267,8 @@ class Rows(Generic[R]):
         query = select(table.id, name, first).where(*where).limit(MOST_MEANT)
         found = conn.execute(query.order_by(first.desc(), table.created_at.desc())).all()
         living = found if ended_too else [row for row in found if row.comes_first]
-        return [(row[0], row[1] or "") for row in living or found]
+        over = found if word.startswith(self.prefix) else found[:1]
+        return [(row[0], row[1] or "") for row in living or over]
 
     def has_name(self) -> ColumnElement[bool]:
         """Says which rows still have the name that they were given."""
