@@ -35,25 +35,29 @@ OUTSIDE = Path(__file__).with_name("outside.yaml")
 # Of all tests, how many may lack something outside.
 MOST_EXCUSED = 0.1
 POOL_MB = 12_288
+# Whoever runs them may build, and a build leaves room for sandboxes.
+BUILDS = {
+    "SANDBOXER_IMAGE_MAKERS": "everyone",
+    "SANDBOXER_BUILD_DISK_MB": "4096",
+    "SANDBOXER_BUILD_CACHE_MB": "2048",
+}
 PYTEST = ("pytest", "pytest-asyncio", "pytest-xdist", "pytest-timeout", "pytest-dotenv", "python-dotenv")
 # What their tests in node have no use for: browsers, other runtimes, what generates and checks their source.
 UNUSED = ("@cloudflare/vitest-pool-workers", "@redocly/cli", "@typescript/native", "knip", "wrangler")
 DOMAIN = "sandboxes.test"
-HTTPBIN = """
-from e2b import Template, wait_for_port
+HTTPBIN = r"""
+from e2b import Template
 served = '''
-import json
-from http.server import BaseHTTPRequestHandler, HTTPServer
-class Echo(BaseHTTPRequestHandler):
-    def do_GET(self):
-        seen = {name: self.headers.get_all(name) for name in self.headers}
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"headers": seen}).encode())
-HTTPServer(("", 8080), Echo).serve_forever()
+end=$(printf '\r')
+read -r line
+while read -r line && line=${line%$end} && [ "$line" ]; do
+    seen="$seen${seen:+,}\"${line%%: *}\":[\"${line#*: }\"]"
+done
+seen="{\"headers\":{$seen}}"
+printf 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#seen} "$seen"
 '''
-made = Template().from_template("base").run_cmd(f"cat > httpbin.py <<'END'{served}END")
-made = made.set_start_cmd("python3 /home/user/httpbin.py", wait_for_port(8080))
+made = Template().from_image("ubuntu:22.04").run_cmd(f"cat > httpbin <<'END'{served}END")
+made = made.set_start_cmd("nc -ll -p 8080 -e sh /home/user/httpbin", "netstat -ltn | grep -q :8080")
 Template.build(made, "httpbin", cpu_count=1, memory_mb=512)
 """
 
@@ -105,8 +109,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="e2b-", dir=work) as folder:
         names = Names(Path(folder))
         internet = Internet(Path(folder) / "internet", {f".{DOMAIN}": 443})
-        chosen = {"SANDBOXER_IMAGE_MAKERS": "everyone", **internet.settings}
-        chosen["SANDBOXER_IMAGES_DIR"] = str(asked.images)
+        chosen = {**BUILDS, **internet.settings, "SANDBOXER_IMAGES_DIR": str(asked.images)}
         with tls_platform(
             Path(folder) / "state",
             pool_mb=POOL_MB,

@@ -47,6 +47,7 @@ def building(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def files(tmp_path: Path) -> Path:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "one").write_text("1")
+    (tmp_path / "app" / "broken").symlink_to("nowhere")
     (tmp_path / "word.txt").write_text("word")
     return tmp_path
 
@@ -61,6 +62,8 @@ def test_a_template_with_files_users_and_a_start_is_built_used_tagged_and_remove
         .from_template("tiny")
         .copy("app", "/srv/app")
         .copy("word.txt", "/home/user/", mode=0o640, user="user")
+        .copy("app/**/*", "/srv/links")
+        .run_cmd('test "$(readlink /srv/links/broken)" = nowhere && test -e /srv/links/one')
         .set_envs({"GREETING": 'h"i $HOME'})
         .run_cmd(["echo $GREETING > said", "pwd >> said", "id -un >> said", "echo $HOME >> said"])
         .run_cmd("ls -l /home/user/word.txt > /seen && id -u >> /seen", user="root")
@@ -125,8 +128,8 @@ def test_a_step_that_fails_and_one_that_is_not_understood_are_named(building: Up
         status = Template.get_build_status(info)
     assert (status.status, status.reason and status.reason.step) == (TemplateBuildStatus.ERROR, "2")
     assert not Template.exists("failing")
-    with pytest.raises(BuildException, match="step 1, COPY"):
-        Template.build(Template(file_context_path=files).from_template("tiny").copy("**/*", "/"), "x")
+    with pytest.raises(BuildException, match="invalid username: 'nobody-here'"):
+        Template.build(Template().from_template("tiny").run_cmd("true", user="nobody-here"), "x")
     with pytest.raises(BuildException, match="'aws'"):
         Template.build(Template().from_aws_registry("a/b", "id", "secret", "eu-1"), "x")
     with pytest.raises(BuildException, match="cannot be the name"):

@@ -127,6 +127,7 @@ def _image(folder: Path) -> dict[str, tuple[str, bytes]]:
         "os": "linux",
         "config": {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+        "history": [{"created_by": "tests"}],
     }
     blobs = {"config.v1+json": json.dumps(about).encode(), "layer.v1.tar": layer}
     parts = [

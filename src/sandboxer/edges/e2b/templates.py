@@ -49,6 +49,7 @@ _BASES = {name: name for name in TEMPLATES} | {
 }
 _OURS = "sandboxer/"
 _READY_S = 60.0
+_UNKNOWN_USER = re.compile(r"unknown user error looking up user")
 # What stands for no condition: where such templates come from, it is waited for once, when they are built.
 _SLEEP = re.compile(r"\s*sleep [0-9.]+\s*")
 _SHELL = 'command -v bash >/dev/null || exec sh -c "$0" "$@"; exec bash -lc "$0" "$@"'
@@ -152,9 +153,17 @@ async def status(asked: Asked[operations.BuildPath, operations.StatusQuery]) -> 
 def _reason(build: Build) -> control.BuildReason | None:
     if build.status != "error":
         return None
-    return control.BuildReason.model_construct(
-        message=printable(build.reason), step=build.step or None, log_entries=[]
-    )
+    message = _unknown_user(build) or printable(build.reason)
+    return control.BuildReason.model_construct(message=message, step=build.step or None, log_entries=[])
+
+
+def _unknown_user(build: Build) -> str | None:
+    """Says in E2B's words that nobody of the name of a step's user is in the image."""
+    step = build.steps[int(build.step) - 1] if build.step.isdigit() else None
+    if step is None or step.kind != "RUN" or len(step.args) < 2 or not _UNKNOWN_USER.search(build.reason):
+        return None
+    said = f"failed to run command '{step.args[0]}': command failed: unauthenticated: invalid username"
+    return printable(f"{said}: '{step.args[1]}'")
 
 
 def _lines(lines: Sequence[Line]) -> list[control.BuildLine]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from sandboxer.artifacts.images.builders.use_cases import READY, START, ImageBuilders, Recipe, Source
 from sandboxer.artifacts.images.builders.workshop import Said
@@ -49,6 +51,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}|[0-9]{1,5}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # By number: an image need not know the name.
 _ROOT = "0"
+_PATTERN = re.compile(r"[*?\[{]")
 _STEP = re.compile(r"^STEP (\d+)/\d+: ", re.M)
 # The user that every template has, and his folder; the id is the first free one.
 _PREPARE = (
@@ -144,8 +147,12 @@ def _run(command: str, home: str) -> str:
 def _copy(step: Step, user: str) -> str:
     source, target, owner, mode = (*step.args, "", "")[:4]
     path = posixpath.normpath(source)
-    if step.files is None or path.startswith(("/", "../")) or path == ".." or "**" in path:
+    if step.files is None or path.startswith(("/", "../")) or path == "..":
         raise ValueError(f"{source!r} is not a path among the files that were sent for it")
+    # Whoever sent the files of a pattern found them, and sent no others: they are the folder before it. So
+    # links among them stay links, which Buildah would follow if they were named.
+    named = itertools.takewhile(lambda part: not _PATTERN.search(part), path.split("/"))
+    path = "/".join(named) or "."
     options = [f"--chown={_owner(owner or user)}"]
     options += [f"--chmod={int(mode, 8):04o}"] if mode else []
     # A folder that is named with a slash at its end, or a dot, means what is in it, as without.
@@ -191,6 +198,7 @@ class Build:
     name: str
     tags: tuple[str, ...]
     resources: WantedResources
+    steps: Sequence[Step] = ()
     # "waiting", "building", "ready", "error".
     status: str = "waiting"
     lines: list[Line] = field(default_factory=list)
@@ -215,6 +223,7 @@ class TemplateBuilds:
         self._tasks = tasks
         self._builds: OrderedDict[str, Build] = OrderedDict()
         self._lots: OrderedDict[tuple[str, str], IO[bytes]] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def request(self, name: str, tags: Sequence[str], resources: WantedResources, caller: Caller) -> Build:
         """Opens a build. Raises Forbidden for who may make no images, TooManyRequests."""
@@ -280,7 +289,7 @@ class TemplateBuilds:
             if (caller.account, lot) not in self._lots:
                 raise InvalidRequest(field="filesHash", why=f"the files of {lot} were not sent, or are gone")
             lots[lot] = self._lots[caller.account, lot]
-        build.status = "building"
+        build.status, build.steps = "building", template.steps
         self._tasks.start(self._make(build, template, written, lots, caller), name=f"build {build.id}")
 
     async def _make(
@@ -291,8 +300,11 @@ class TemplateBuilds:
         lots: Mapping[str, IO[bytes]],
         caller: Caller,
     ) -> None:
+        turn = self._turns.setdefault(build.account, asyncio.Lock())
         try:
-            image = await self._build(build, template, written, lots, caller)
+            # One after the other: an account may import one image at a time.
+            async with turn:
+                image = await self._build(build, template, written, lots, caller)
             await self._images.tag(image, build.tags, build.id, caller)
         except SandboxerError as error:
             build.reason = f"{str(error).rstrip('.')}. {error.what_next()}"
