@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,15 @@ def test_a_recipe_that_extends_another_has_all_of_it(tmp_path: Path) -> None:
     assert child.pypi == ("deno==2.9.8",)
     assert overlays == (tmp_path / "base.d",)
     assert digest != parent_digest
+
+
+def test_a_login_shell_of_the_base_image_starts_no_program_before_the_command() -> None:
+    # What it starts is found by its name: a function of that name tells of it.
+    script = f"id() {{ echo asked >&2; command id; }}; . {RECIPES}/base.d/etc/profile; echo $PATH"
+    argv = ["bash", "--noprofile", "--norc", "-c", script]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, env={})
+    assert said.stderr == ""
+    assert ("/usr/local/sbin" in said.stdout) == (os.geteuid() == 0)
 
 
 def test_recipes_that_extend_each_other_are_refused(tmp_path: Path) -> None:
