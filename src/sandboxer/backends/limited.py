@@ -174,8 +174,7 @@ def _kind(plain: type, inner: type, optional: Sequence[str]) -> Any:
     """Returns a class of `plain` with those optional methods that `inner` has: callers ask for them by
     `isinstance`.
     """
-    known = _kinds.get((plain, inner))
-    if known is None:
+    if (known := _kinds.get((plain, inner))) is None:
         had = {name: _asked(name, "connect_s") for name in optional if hasattr(inner, name)}
         known = _kinds[plain, inner] = type(plain.__name__, (plain,), had)
     return known
@@ -191,6 +190,5 @@ async def _pieces(source: AsyncIterator[Any], seconds: float, what: str) -> Asyn
                     return
             yield piece
     finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
+        if (close := getattr(source, "aclose", None)) is not None:
             await close()

@@ -119,8 +119,7 @@ class SandboxDependencies:
                 rest = None if rests is None else rests.get(start_hook)
                 await (start_hook.on_start(sandbox, guest) if rest is None else rest(sandbox))
 
-        profile = self.profiles.find(sandbox.profile)
-        if profile is None or profile.sudo is Sudo.NONE:
+        if (profile := self.profiles.find(sandbox.profile)) is None or profile.sudo is Sudo.NONE:
             await call(self.start_hooks)
         else:
             # What they do inside takes longest, and neither needs the other.

@@ -109,8 +109,7 @@ class Authority:
 
     def context_for(self, host: str, now: datetime) -> ssl.SSLContext:
         """Returns the TLS context that is presented to a program inside that connects to this host."""
-        context = self._contexts.get(host)
-        if context is None:
+        if (context := self._contexts.get(host)) is None:
             context = self._contexts[host] = _context(self._leaf(host, now))
             if len(self._contexts) > _REMEMBERED:
                 self._contexts.popitem(last=False)

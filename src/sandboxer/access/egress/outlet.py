@@ -135,19 +135,16 @@ class Outlet:
         """Returns when the rate limit allows more: many short connections are no faster than one long one."""
         if self.rules.limits.bytes_per_s is None:
             return
-        wait = self._free_at - time.monotonic()
-        if wait > 0:
+        if (wait := self._free_at - time.monotonic()) > 0:
             await asyncio.sleep(wait)
 
     def _spent(self) -> Deny | None:
-        most = self.rules.limits.max_bytes
-        if most is None or self.sent + self.received <= most:
+        if (most := self.rules.limits.max_bytes) is None or self.sent + self.received <= most:
             return None
         return Deny("byte_limit", f"the {most} bytes that it may move are used up")
 
     def _cut_off(self) -> None:
-        spent = self._spent()
-        if spent is not None:
+        if (spent := self._spent()) is not None:
             for flow in tuple(self.flows):
                 flow.end(spent)
 

@@ -255,8 +255,7 @@ class Outlets:
 
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
         """Returns the record as it is now, whether the outlet is open or not."""
-        entry = self._open.get(sandbox_id)
-        if entry is not None:
+        if (entry := self._open.get(sandbox_id)) is not None:
             return _counted(entry)
         return await self._store.read(lambda conn: records.load_outlet(conn, sandbox_id))
 
@@ -267,8 +266,7 @@ class Outlets:
 
     def _changed(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
         del steps
-        entry = self._open.get(sandbox.id)
-        if entry is None:
+        if (entry := self._open.get(sandbox.id)) is None:
             return
         entry.sandbox = sandbox
         if sandbox.state in LIVE:
@@ -290,16 +288,14 @@ class Outlets:
 
     async def _entry(self, sandbox: Sandbox, placed: KeptAuthority | None) -> _Open:
         async with self._ruling:
-            entry = self._open.get(sandbox.id)
-            if entry is not None:
+            if (entry := self._open.get(sandbox.id)) is not None:
                 return entry
             if self._dependencies.repository.peek(sandbox.id) is None:
                 # A spare that is being claimed: what is its own is written with its record.
                 kept, policy = self._new_outlet(sandbox, placed), self._first(sandbox)
                 wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
             else:
-                found = await self._store.read(partial(_load, sandbox))
-                if found is None:
+                if (found := await self._store.read(partial(_load, sandbox))) is None:
                     found = await self._store.write(partial(self._ensure, sandbox))
                 kept, policy, wider = found
             key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
@@ -370,11 +366,9 @@ class Outlets:
     async def settle(self, sandbox_id: str) -> None:
         """Records and charges all traffic so far."""
         async with self._settling:
-            entry = self._open.get(sandbox_id)
-            if entry is None:
+            if (entry := self._open.get(sandbox_id)) is None:
                 return
-            counted = _counted(entry)
-            if counted != entry.kept or entry.is_closed:
+            if (counted := _counted(entry)) != entry.kept or entry.is_closed:
                 try:
                     entry.kept = await self._store.write(partial(self._save, entry.sandbox, counted))
                 except SandboxerError:

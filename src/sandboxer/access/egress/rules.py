@@ -27,8 +27,7 @@ class BadName(Exception):
 
 def host_of(text: str) -> str:
     """Returns the canonical name: lower case, no trailing dot. Raises BadName."""
-    name = text.lower().removesuffix(".")
-    if not name or len(name) > MAX_NAME:
+    if not (name := text.lower().removesuffix(".")) or len(name) > MAX_NAME:
         raise BadName("it is empty or longer than 253 characters")
     labels = name.split(".")
     if any(_LABEL.fullmatch(label) is None for label in labels):

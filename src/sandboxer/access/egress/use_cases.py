@@ -92,8 +92,7 @@ class Egress:
         """Returns what the proxy would decide, without looking up the host."""
         sandbox = await self._semi(sandbox_id, caller)
         ask = ask_of(url, method)
-        outlet = self.outlets.outlet(sandbox_id)
-        if outlet is not None:
+        if (outlet := self.outlets.outlet(sandbox_id)) is not None:
             return Explained(ask=ask, verdict=outlet.decide(ask))
         shown = await self._shown(sandbox)
         wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
@@ -133,8 +132,7 @@ class Egress:
         version: int | None,
         now: datetime,
     ) -> None:
-        standing = records.load_policy(conn, sandbox.id)
-        if standing is None:
+        if (standing := records.load_policy(conn, sandbox.id)) is None:
             raise _no_way_out(sandbox)
         changed = _save(conn, standing, decide_policy, version, now, what="the rules")
         _tell(conn, changed, kind="sandbox.egress_changed", caller=caller)

@@ -136,8 +136,7 @@ class Launcher:
         """Starts a sandbox. Raises ProvisionFailed naming the step; then nothing of it runs."""
         if self._running is None:
             await self.start()
-        running = self._running
-        if running is None:
+        if (running := self._running) is None:
             raise ProvisionFailed(step="launcher", why="the launcher did not start")
         answer: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
         running.waiting[order.tag] = answer
@@ -158,8 +157,7 @@ class Launcher:
         """
         if self._running is None:
             await self.start()
-        running = self._running
-        if running is None:
+        if (running := self._running) is None:
             raise Unavailable(why="the launcher did not start")
         tag = f"ping-{next(self._pings)}"
         answer: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
@@ -259,8 +257,7 @@ class Launcher:
             self._take(running, _fields(data))
 
     def _take(self, running: _Running, answer: dict[str, str]) -> None:
-        waiting = running.waiting.get(answer.get("tag", ""))
-        if waiting is None or waiting.done():
+        if (waiting := running.waiting.get(answer.get("tag", ""))) is None or waiting.done():
             return
         if "made" in answer:
             waiting.set_result(_launched(answer))

@@ -139,8 +139,7 @@ class Disk:
 
     def write(self, path: str, data: bytes, *, mode: int | None = None, parents: bool = False) -> FileInfo:
         folder, name = self._place(path, parents=parents)
-        old = folder.children.get(name)
-        if old is not None and old.kind is FileKind.SYMLINK:
+        if (old := folder.children.get(name)) is not None and old.kind is FileKind.SYMLINK:
             # As rename over a link does: the link is replaced, not followed.
             old = None
         if old is not None and old.kind is FileKind.DIRECTORY:
@@ -172,8 +171,7 @@ class Disk:
                 return
             raise PathExists(path=path, errno_name="EEXIST")
         folder, name = self._place(path, parents=parents)
-        old = folder.children.get(name)
-        if old is not None:
+        if (old := folder.children.get(name)) is not None:
             if parents and old.kind is FileKind.DIRECTORY:
                 return
             raise PathExists(path=path, errno_name="EEXIST")
@@ -186,8 +184,7 @@ class Disk:
         if name not in start.children:
             raise PathNotFound(path=source, errno_name="ENOENT")
         end, new_name = self._place(target, parents=False)
-        old = end.children.get(new_name)
-        if old is not None and not overwrite:
+        if (old := end.children.get(new_name)) is not None and not overwrite:
             raise PathExists(path=target, errno_name="EEXIST")
         if old is not None and old.children:
             raise DirectoryNotEmpty(path=target, errno_name="ENOTEMPTY")
@@ -199,8 +196,7 @@ class Disk:
 
     def remove(self, path: str, *, recursive: bool) -> None:
         folder, name = self._place(path, parents=False)
-        node = folder.children.get(name)
-        if node is None:
+        if (node := folder.children.get(name)) is None:
             raise PathNotFound(path=path, errno_name="ENOENT")
         if node.children and not recursive:
             raise DirectoryNotEmpty(path=path, errno_name="ENOTEMPTY")
@@ -210,8 +206,7 @@ class Disk:
 
     def _place(self, path: str, *, parents: bool) -> tuple[Node, str]:
         """Returns the folder that contains something, and its name there."""
-        parts = _parts(path)
-        if not parts:
+        if not (parts := _parts(path)):
             raise IsADirectory(path=path, errno_name="EISDIR")
         above = "/" + "/".join(parts[:-1])
         if parents:
@@ -234,8 +229,7 @@ class Disk:
         for index, name in enumerate(parts):
             if node.kind is not FileKind.DIRECTORY:
                 raise NotADirectory(path=path, errno_name="ENOTDIR")
-            child = node.children.get(name)
-            if child is None:
+            if (child := node.children.get(name)) is None:
                 raise PathNotFound(path=path, errno_name="ENOENT")
             is_last = index == len(parts) - 1
             if child.kind is FileKind.SYMLINK and (follow or not is_last):

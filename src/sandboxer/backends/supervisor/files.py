@@ -64,8 +64,7 @@ def _signed(number: int) -> int:
 
 def _file_info(payload: bytes) -> FileInfo:
     answer = Fields(payload)
-    kind = _KINDS.get(answer.u32(Tag.KIND))
-    if kind is None:
+    if (kind := _KINDS.get(answer.u32(Tag.KIND))) is None:
         raise GuestMisbehaved(why="an unknown kind of file")
     return FileInfo(
         path=answer.text(Tag.PATH),
@@ -262,8 +261,7 @@ class SupervisorFiles(Files):
 
 
 def _file_event(entry: Fields) -> FileEvent:
-    change = _CHANGES.get(entry.u32(Tag.CHANGE))
-    if change is None:
+    if (change := _CHANGES.get(entry.u32(Tag.CHANGE))) is None:
         raise GuestMisbehaved(why="an unknown kind of change")
     return FileEvent(path=entry.text(Tag.PATH), change=change)
 
@@ -296,8 +294,7 @@ class PageOfEntries:
         for tag, entry in fields(payload):
             if tag != Tag.ENTRY:
                 continue
-            path = _path_of(entry)
-            if path <= after:
+            if (path := _path_of(entry)) <= after:
                 continue
             if len(heap) < limit:
                 heapq.heappush(heap, _Backwards(path, entry))

@@ -63,8 +63,7 @@ def down(
 
 def stop(state_dir: Path, timeout_s: float) -> int | None:
     """Ends the server of this folder and waits for it. Returns which process it was; None: there was none."""
-    found = open_holder(state_dir)
-    if found is None:
+    if (found := open_holder(state_dir)) is None:
         return None
     pid, process = found
     try:
@@ -97,8 +96,7 @@ def start(words: Sequence[str], state_dir: Path) -> Mapping[str, str | None]:
 
     Raises CommandFailed with the last lines of its log if it ends before.
     """
-    found = open_holder(state_dir)
-    if found is not None:
+    if (found := open_holder(state_dir)) is not None:
         os.close(found[1])
         raise CommandFailed(
             f"A platform runs on {state_dir} already (process {found[0]}).",
@@ -167,8 +165,7 @@ def _demand_health(url: str) -> None:
 
 def tell_ready(listeners: Mapping[str, str | None]) -> None:
     """Tells whoever started this process that it serves, if they asked to be told."""
-    address = take_notify_address()
-    if not address:
+    if not (address := take_notify_address()):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
         # An address that begins with @ has no file.

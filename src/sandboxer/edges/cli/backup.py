@@ -204,8 +204,7 @@ def _tell_other_profiles(settings: Settings) -> None:
     restored = settings.state_dir / PROFILES
     theirs = {path.name: path.read_bytes() for path in sorted(restored.glob("*.y*ml"))}
     here = {path.name: path.read_bytes() for path in settings.profiles_dir.glob("*.y*ml")}
-    other = [name for name, content in theirs.items() if here.get(name) != content]
-    if other:
+    if other := [name for name, content in theirs.items() if here.get(name) != content]:
         are = "profile is" if len(other) == 1 else "profiles are"
         err.print(f"{len(other)} {are} not as in the backup: {', '.join(other)}", markup=False)
         err.print(

@@ -118,8 +118,7 @@ def offers(root: TyperGroup, before: list[str], incomplete: str) -> Iterator[tup
     parser: Any = importlib.import_module(f"{_CLICK}.shell_completion")
     context = parser._resolve_context(root, {}, "sandboxer", before)
     wanted, incomplete = parser._resolve_incomplete(context, before, incomplete)
-    noun = _noun_of(context, wanted)
-    if noun is not None:
+    if (noun := _noun_of(context, wanted)) is not None:
         if chosen := context.find_root().params.get("context"):
             choose_context(chosen)
         folder = context.params.get("state_dir")
@@ -188,8 +187,7 @@ def live(noun: str, who: Credentials) -> list[tuple[str, str]]:
     files, now = own_files(), time.time()
     place = f"{noun} {who.url} {who.public_key}"
     kept = files.read(CACHE)
-    known = kept.get(place)
-    if known and 0 <= now - known["at"] < FRESH_S:
+    if (known := kept.get(place)) and 0 <= now - known["at"] < FRESH_S:
         return [(value, help_) for value, help_ in known["found"]]
     with Sandboxer(
         url=who.url,

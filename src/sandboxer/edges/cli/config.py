@@ -94,8 +94,7 @@ def caddy(
     if (certificate is None) != (key is None):
         raise CommandFailed("a certificate needs its key", next_step="Give both --certificate and --key.")
     settings = load_settings()
-    ports = settings.proxy_address
-    if ports is None:
+    if (ports := settings.proxy_address) is None:
         raise CommandFailed("ports are not served", next_step="Set SANDBOXER_PROXY_LISTEN to an address.")
     plan = EdgePlan(
         site=site,

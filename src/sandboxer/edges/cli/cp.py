@@ -153,8 +153,7 @@ class Pipe:
 
     def read(self, wanted: int = -1) -> bytes:
         while wanted < 0 or len(self._rest) < wanted:
-            chunk = next(self._chunks, b"")
-            if not chunk:
+            if not (chunk := next(self._chunks, b"")):
                 break
             self.seen += len(chunk)
             self._count(len(chunk))

@@ -123,8 +123,7 @@ def _not_ready(settings: Settings) -> Iterator[Lack]:
             why=f"there is none in {settings.images_dir}",
             remedy=f"sandboxer image build base --state-dir {settings.state_dir}",
         )
-    free = _free_bytes(settings.state_dir)
-    if free < NEEDED_FREE_GB * 2**30:
+    if (free := _free_bytes(settings.state_dir)) < NEEDED_FREE_GB * 2**30:
         yield Lack(
             what="disk",
             why=f"{size(free)} free for {settings.state_dir}",

@@ -71,8 +71,7 @@ _OF_PAYERS = frozenset({"eth_account", "x402"})
 
 def missing_part(error: ModuleNotFoundError) -> Exception:
     """What to say where a part is not installed: the client alone has no platform in it."""
-    name = (error.name or "").partition(".")[0]
-    if name in _OF_LINUX:
+    if (name := (error.name or "").partition(".")[0]) in _OF_LINUX:
         return CommandFailed(
             f"This needs Python's {name}, which this system has not.", next_step="Run it on Linux."
         )

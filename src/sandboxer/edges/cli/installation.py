@@ -150,8 +150,7 @@ def _ask(gone: list[Path], kept: list[Path], *, purge: bool, yes: bool) -> None:
 
 def _destroy_everything(settings: Settings) -> None:
     """Sandboxes outlive their platform: only while it runs can they be ended in order."""
-    found = open_holder(settings.state_dir)
-    if found is None:
+    if (found := open_holder(settings.state_dir)) is None:
         return
     os.close(found[1])
     with Sandboxer(owner_file=settings.owner_file) as platform:

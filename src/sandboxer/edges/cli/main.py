@@ -203,8 +203,7 @@ def run(words: list[str]) -> int:
 def _explain(error: Exception, *, is_json: bool) -> int:
     if isinstance(error, ModuleNotFoundError):
         error = missing_part(error)
-    show = getattr(error, "show", None)
-    if show is not None:
+    if (show := getattr(error, "show", None)) is not None:
         # A usage error of the command line parser: it prints itself.
         show()
         return int(getattr(error, "exit_code", Exit.USAGE))
@@ -240,8 +239,7 @@ class Verbs(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         cmd_name = ALIASES.get(cmd_name, cmd_name)
-        verb = VERBS.get(cmd_name)
-        if verb is None:
+        if (verb := VERBS.get(cmd_name)) is None:
             return None
         return TyperCommand(name=cmd_name, help=verb.summary, rich_help_panel=verb.panel)
 
@@ -253,8 +251,7 @@ class Verbs(TyperGroup):
         if args and not args[0].startswith("-") and args[0] not in {*VERBS, *ALIASES}:
             ctx.fail(unknown(args[0], [*VERBS, *ALIASES]))
         name, found, rest = super().resolve_command(ctx, args)
-        name = ALIASES.get(name or "", name)
-        if name is None or name not in VERBS:
+        if (name := ALIASES.get(name or "", name)) is None or name not in VERBS:
             return name, found, rest
         command = load(name)
         if not rest or {*rest} & {*HELP["help_option_names"]}:

@@ -133,8 +133,7 @@ def ago(moment: datetime | None) -> str:
 def until(moment: datetime | None) -> str:
     if moment is None:
         return ""
-    left = (moment - datetime.now(UTC)).total_seconds()
-    if left > _NEVER_S:
+    if (left := (moment - datetime.now(UTC)).total_seconds()) > _NEVER_S:
         return "never"
     return f"in {span(left)}" if left > 0 else "now"
 

@@ -91,8 +91,7 @@ def _left(sandbox: Sandbox) -> str | None:
     """The terminal that was last left from here, if it still runs. Those in other windows and of other people
     are in use, and not meant.
     """
-    terminal_id = own_files().read(TERMINALS).get(sandbox.id)
-    if terminal_id is None:
+    if (terminal_id := own_files().read(TERMINALS).get(sandbox.id)) is None:
         return None
     _note(sandbox.id, None)
     running = {one.terminal_id for one in sandbox.terminal.list() if one.running}
@@ -182,8 +181,7 @@ class Keyboard:
                     return
                 self._send_size()
             if 0 in ready:
-                keys = os.read(0, 65536)
-                if not keys or DETACH in keys:
+                if not (keys := os.read(0, 65536)) or DETACH in keys:
                     self.has_detached = True
                     self.session.detach()
                     return

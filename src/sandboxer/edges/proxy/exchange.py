@@ -141,8 +141,7 @@ class Exchange:
         return rest
 
     def _pass_on(self, piece: bytes, *, is_whole: bool) -> None:
-        check = self._admission.check
-        if check is not None:
+        if (check := self._admission.check) is not None:
             # The last piece of a body with a wrong signature is never passed on, so that nobody can act on
             # it.
             check.update(piece)
@@ -193,8 +192,7 @@ class Exchange:
             return
         data = self._buffer + data if self._buffer else data
         while self._answer is None:
-            end = data.find(b"\r\n\r\n")
-            if end < 0 or end > MAX_HEAD:
+            if (end := data.find(b"\r\n\r\n")) < 0 or end > MAX_HEAD:
                 if len(data) > MAX_HEAD:
                     self._fail(answers.bad_answer("its head is too long"))
                 self._buffer = data

@@ -33,10 +33,6 @@ from sandboxer.wire.operations.access import RELAY_PORT
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
-# The longest beginning that could still become a request for a port.
-_LONGEST = 16 + len(" /v1/sandboxes/sbx_/ports/") + 26 + 6
-_BEGINNING = re.compile(rb"[A-Z]{1,16}( (/v1/sandboxes/sbx_[0-9a-z]{0,26}(/[a-z]{0,5}(/[0-9]{0,5})?)?)?)?")
-_START = b"/v1/sandboxes/sbx_"
 _NAMES_A_CALLER = frozenset({b"x-signature", b"sign-in-with-x"})
 _SESSION = HEADER.encode()
 
@@ -50,15 +46,6 @@ class PathDoor:
 
     def is_mine(self, data: bytes) -> bool:
         return _MINE.match(data) is not None
-
-    def may_be_mine(self, data: bytes) -> bool:
-        """Tells whether too little has arrived to decide."""
-        if len(data) > _LONGEST:
-            return False
-        method, space, path = data.partition(b" ")
-        if not space or len(path) < len(_START):
-            return method.isalpha() and _START.startswith(path)
-        return _BEGINNING.fullmatch(data) is not None
 
     def glance(self, head: RequestHead) -> Admission | None:
         """Returns None: signed requests are decided anew each time."""

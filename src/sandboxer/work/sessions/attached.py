@@ -138,8 +138,7 @@ class Attached:
 
     def interrupt(self) -> Cell | None:
         """Asks the running cell to stop and returns it; returns None if none runs."""
-        cell = self.current
-        if cell is not None and cell.stopping is None:
+        if (cell := self.current) is not None and cell.stopping is None:
             cell.stopping = Status.INTERRUPTED
             self._stir.set()
         return cell
@@ -229,8 +228,7 @@ class Attached:
         self._stir.set()
 
     def _done(self, frame: Done) -> None:
-        cell = self.cells.get(frame.n)
-        if cell is None or cell.over.is_set():
+        if (cell := self.cells.get(frame.n)) is None or cell.over.is_set():
             return
         if frame.fault is not None:
             cell.blame(frame.fault)

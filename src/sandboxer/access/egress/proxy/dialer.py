@@ -80,8 +80,7 @@ class SystemResolver:
         self._lookups = Lookups("egress", each=NAMES_EACH)
 
     async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
-        known = self._known.get(host)
-        if known is not None and known[0] > time.monotonic():
+        if (known := self._known.get(host)) is not None and known[0] > time.monotonic():
             return known[1]
         try:
             addresses = await self._lookups.addresses(host, owner=owner)
@@ -191,8 +190,7 @@ class Dialer:
             raise Refused(
                 Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
             )
-        good = [address for address in public if verdicts[address] is Verdict.GOOD]
-        if not good:
+        if not (good := [address for address in public if verdicts[address] is Verdict.GOOD]):
             why = f"{host} is {public[0]}, which is this host or what its operator keeps from sandboxes"
             raise Refused(Deny("own_address", why))
         return good

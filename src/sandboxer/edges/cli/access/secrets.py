@@ -132,7 +132,6 @@ def _read_value(name: str) -> str:
             value = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError:
             raise CommandFailed("the value is not UTF-8", next_step="Encode it, in base64 say.") from None
-    value = value.removesuffix("\n")
-    if not value:
+    if not (value := value.removesuffix("\n")):
         raise CommandFailed("the value is empty", next_step=f"printf %s … | sandboxer secret set {name}")
     return value

@@ -316,8 +316,7 @@ def _credentials(authfile: Path, source: str) -> dict[str, str]:
     """Returns user and password of a registry from a file of Docker's or Podman's."""
     registry = source.removeprefix("docker://").partition("/")[0]
     known = jsons.loads(authfile.expanduser().read_text()).get("auths", {})
-    word = known.get(registry, {}).get("auth")
-    if not word:
+    if not (word := known.get(registry, {}).get("auth")):
         raise CommandFailed(
             f"{authfile} has no credentials for {registry}.", next_step=f"docker login {registry}"
         )

@@ -347,6 +347,5 @@ def _print_output(job: Job) -> None:
         return
     out.out(job.result.stdout, end="", highlight=False)
     err.out(job.result.stderr, end="", highlight=False)
-    lost = job.result.stdout_dropped + job.result.stderr_dropped
-    if lost:
+    if lost := job.result.stdout_dropped + job.result.stderr_dropped:
         err.print(f"[yellow]… {size(lost)} were not kept[/]")

@@ -188,8 +188,7 @@ async def unlock(asked: Asked[operations.SandboxPath]) -> Sandbox:
 
 async def change_ttl(asked: AskedPathBody[operations.SandboxPath, ChangeTtl]) -> Response:
     sandboxes = asked.platform.sandboxes
-    presented = presented_in(asked.request)
-    if presented is None:
+    if (presented := presented_in(asked.request)) is None:
         who = await paying_caller(asked.request, lambda: price_of_extend(asked.path.sandbox_id, None))
     else:
         who = await named_payer(asked.request, presented)
