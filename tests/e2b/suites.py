@@ -47,7 +47,7 @@ UNUSED = ("@cloudflare/vitest-pool-workers", "@redocly/cli", "@typescript/native
 DOMAIN = "sandboxes.test"
 HTTPBIN = r"""
 from e2b import Template
-served = '''
+served = r'''
 end=$(printf '\r')
 read -r line
 while read -r line && line=${line%$end} && [ "$line" ]; do
