@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,8 @@ def own_temporary_files() -> Iterator[None]:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
         yield
+    # Or it would look for its folder when the process ends, and complain.
+    util._run_finalizers(-100)  # type: ignore[attr-defined]
     _clear([folder.resolve()])
     shutil.rmtree(folder, ignore_errors=True)
 
