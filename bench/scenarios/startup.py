@@ -18,10 +18,11 @@ from bench.measurements import Bar, Row, Samples
 from bench.scenarios.signed import doors
 
 LIBRARIES = "import httpx, pydantic"
-# What a platform that takes no payments uses, PostgreSQL and SSH aside.
+# What a platform that takes no payments has loaded when it serves, PostgreSQL and SSH aside. A database that
+# is there already needs no Alembic.
 LIBRARIES_OF_A_PLATFORM = (
-    "import alembic.command, alembic.config, cryptography.x509, fastapi, httptools, httpx, prometheus_client,"
-    " pydantic, rich.console, rich.table, sqlalchemy, typer, uvicorn, uvloop, websockets, yaml"
+    "import cryptography.x509, fastapi, httptools, httpx, prometheus_client, pydantic, rich.console,"
+    " rich.table, sqlalchemy, typer, uvicorn, uvloop, websockets, yaml"
 )
 CLIENT = "from sandboxer.sdk import Sandboxer"
 SERVER = "from sandboxer.edges.cli.main import load; load('up'); import sandboxer.edges.http.server"

@@ -53,15 +53,14 @@ def list_keys(platform: Sandboxer) -> Answer:
         (
             key.public_key,
             key.name,
-            key.account,
-            "owner" if key.is_owner else "",
+            "revoked" if key.revoked_at else "suspended" if key.suspended_at else "active",
+            "owner" if key.is_owner else key.account,
             "v1, v2" if key.accepts_v1 else "v2",
             ago(key.created_at),
-            f"revoked {ago(key.revoked_at)}" if key.revoked_at else "",
         )
         for key in keys
     ]
-    return Answer(list(keys), columns(rows, "KEY", "NAME", "ACCOUNT", "", "SIGNATURES", "CREATED", ""))
+    return Answer(list(keys), columns(rows, "KEY", "NAME", "STATE", "ACCOUNT", "SIGNATURES", "CREATED"))
 
 
 @verb(app, "delete")
@@ -246,7 +245,7 @@ def _show_once(key: BaseModel) -> Answer:
     """A key with its secret, how it is used, and that this was the only time."""
     facts = key.model_dump(exclude_none=True)
     shown = facts_table((name.replace("_", " "), _words(value)) for name, value in facts.items())
-    use = "[dim]to use it:[/] set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, and SANDBOXER_URL elsewhere"
+    use = "[dim]to use it:[/] set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY"
     return Answer(key, shown, note=f"[yellow]Keep the secret now: it is not shown again.[/]\n{use}")
 
 

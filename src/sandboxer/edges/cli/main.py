@@ -23,6 +23,8 @@ from sandboxer.edges.cli.output import print_error
 from sandboxer.edges.cli.words import readable, unknown
 from sandboxer.kernel.program import imported
 
+# httpx would load a command line of its own with it, and colours for code: half of what it takes to import.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 ROOM = "sandboxer.edges.cli."
 CODE = "Run code"
 SANDBOXES, INSIDE, PLATFORM, HOST = "Sandboxes", "Inside a sandbox", "The platform", "This host"

@@ -45,7 +45,10 @@ def changed(service: Service) -> Answer:
         line.append(f" at {service.url or service.host}")
     else:
         line.append(f": {plain(service.reason)}")
-    return Answer(service, line, code=Exit.ERROR if service.state in _BAD else 0)
+    note = None
+    if service.state == "running" and not service.public:
+        note = f"[dim]private; to open it to all:[/] sandboxer service update {service.name} --public"
+    return Answer(service, line, note=note, code=Exit.ERROR if service.state in _BAD else 0)
 
 
 def show_service(service: Service) -> Answer:
