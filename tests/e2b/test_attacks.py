@@ -128,6 +128,15 @@ def test_a_message_of_a_stream_has_no_more_structure_than_a_body(box: Box) -> No
     assert b"resource_exhausted" in told.content, told.text
 
 
+def test_a_stream_that_goes_on_after_its_end_is_refused(box: Box) -> None:
+    """Thousands of ends in each piece of it, passed over, kept everybody else waiting for seconds."""
+    body, headers = envelope(b"", END), {"Content-Type": STREAM}
+    told = box.ask("POST", "/process.Process/StreamInput", content=body * 20_000, headers=headers)
+    assert "goes on after its end" in told.text
+    told = box.ask("POST", "/process.Process/StreamInput", content=body, headers=headers)
+    assert "error" not in told.text
+
+
 def test_input_that_ends_in_the_middle_of_a_message_is_not_answered_for(box: Box) -> None:
     for body in (b"not", envelope(b"{}") + envelope(b"{}")[:-1]):
         headers = {"Content-Type": STREAM}
