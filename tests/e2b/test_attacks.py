@@ -232,7 +232,7 @@ async def test_what_follows_a_packed_body_is_not_gathered() -> None:
 
 def test_json_that_code_shows_is_left_out_when_reading_it_would_cost_too_much() -> None:
     def shown(text: str) -> dict[str, object]:
-        line = _part(Result({"text/plain": "t", "application/json": text}), {})
+        line = _part(Result({"text/plain": "t", "application/json": text}, is_main=True), {}, "python")
         assert line is not None
         return dict(json.loads(line.text))
 
