@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -119,6 +120,18 @@ def test_a_run_whose_sandbox_is_killed_says_so(real_key: str) -> None:
         sandbox.run_code(
             "import time; print('on', flush=True); time.sleep(300)", on_stdout=lambda _: sandbox.kill()
         )
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.2, 0.3])
+def test_a_run_whose_sandbox_is_killed_before_its_interpreter_has_begun_says_so(
+    real_key: str, after_s: float
+) -> None:
+    sandbox = Sandbox.create(timeout=120, allow_internet_access=False)
+    killer = threading.Timer(after_s, sandbox.kill)
+    killer.start()
+    with pytest.raises(TimeoutException, match="sandbox"):
+        sandbox.run_code("import time; time.sleep(300)")
+    killer.join()
 
 
 def test_another_language_and_one_that_takes_too_long(sandbox: Sandbox) -> None:

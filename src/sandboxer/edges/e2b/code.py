@@ -26,7 +26,7 @@ from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
 from sandboxer.edges.http.disconnection import ClientGone
 from sandboxer.kernel.budget import Shape
-from sandboxer.kernel.errors import InvalidRequest, NotFound, TooLarge
+from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound, TooLarge
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.wire.e2b import envd, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
@@ -50,6 +50,8 @@ _SETTERS: Mapping[str, tuple[str, str, Callable[[str], str]]] = {
     "bash": ("export %s=%s", "unset %s", shlex.quote),
 }
 _LIVING = frozenset({State.STARTING, State.READY})
+# How cells end whose interpreter is gone, while they ran and while they waited.
+_GONE = frozenset({Status.DIED, Status.CANCELLED})
 _STREAMS = {1: "stdout", 2: "stderr"}
 _FORMATS = {
     "text/plain": "text",
@@ -168,7 +170,18 @@ async def _new(asked: _ANY, language: str, cwd: str | None, name: str | None) ->
     wanted = WantedSession(
         language=language, sandbox_id=asked.path.sandbox_id, name=name, cwd=cwd or HOME, env={"HOME": HOME}
     )
-    return await asked.platform.sessions.create(wanted, asked.caller)
+    try:
+        return await asked.platform.sessions.create(wanted, asked.caller)
+    except NotAvailable:
+        await _demand_running(asked)
+        raise
+
+
+async def _demand_running(asked: _ANY) -> None:
+    """Raises NotFound if the sandbox has ended, which is then why something in it did."""
+    record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
+    if record.state not in RUNNING:
+        raise NotFound(what="sandbox", id=record.id)
 
 
 async def _sessions(asked: _ANY) -> list[Session]:
@@ -199,10 +212,8 @@ async def _lines(asked: _ANY, session: Session, cell: Cell) -> AsyncIterator[Str
         if not cell.over.is_set():
             # Its client has left, most often because it took too long: the next one is not to wait for it.
             await asked.platform.sessions.interrupt(session.id, asked.caller)
-    if cell.status is Status.DIED:
-        record = await asked.platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
-        if record.state not in RUNNING:
-            raise NotFound(what="sandbox", id=record.id)
+    if cell.status in _GONE:
+        await _demand_running(asked)
     if cell.fault is not None:
         yield _line(_error(cell.fault.name, cell.fault.message, cell.fault.traceback))
     yield _line({"type": "number_of_executions", "execution_count": cell.n})
