@@ -238,8 +238,8 @@ async def test_rules_that_change_while_a_sandbox_starts_hold_in_it(
     class Late:
         """The first answer comes late: it is what the rules were when it was asked."""
 
-        async def write(self, act: Any) -> Any:
-            answer = await store.write(act)
+        async def read(self, act: Any) -> Any:
+            answer = await store.read(act)
             if not loaded.is_set():
                 loaded.set()
                 await may_go.wait()
