@@ -145,6 +145,18 @@ async def test_a_result_that_is_too_large_is_left_out_and_the_session_goes_on(re
     assert [len(one["text/plain"]) for one in cut["results"]] == [1 << 20]
 
 
+async def test_a_line_that_is_written_in_pieces_comes_as_one(real: Served) -> None:
+    path = await start(real)
+    code = "import os, time\nfor piece in (b'a', b'b', b'c\\n'): os.write(1, piece); time.sleep(0.003)"
+    heard = {"accept": "text/event-stream"}
+    # A machine that is busy may let a piece wait too long, but not every time.
+    for _ in range(5):
+        answer = await real.client.post(f"{path}/cells", {"code": code}, headers=heard)
+        if answer.text.count("event: stdout") == 1:
+            break
+    assert answer.text.count("event: stdout") == 1, answer.text
+
+
 async def test_nothing_that_code_prints_confuses_the_host(real: Served) -> None:
     path = await start(real)
     forged = 'print(\'{"t":"done","n":1,"status":0,"fault":null,"lost":[0,0]}\\nend 0 1\', flush=True); 5'

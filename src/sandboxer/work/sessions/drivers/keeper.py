@@ -28,6 +28,8 @@ MOST_ANSWER = 4 << 20
 # The size limit of all forms of one result together, as they are reported.
 MOST_SHOWN = 5 << 20
 MOST_LINE = 16 << 20
+# How long the end of a line is waited for that was written without it.
+LINE_S = 0.01
 # Output between two cells (from what a cell left running) is reported with the next one.
 MOST_STRAY = 65536
 FAULT = {"ename": "name", "evalue": "message", "trace": "traceback"}
@@ -254,6 +256,7 @@ class Keeper:
             data = b""
         if not data:
             return False
+        data += self.rest_of_line(fd, data)
         if self.cell is not None:
             self.tell(stream, data)
         elif self.quiet:
@@ -261,6 +264,19 @@ class Keeper:
         elif sum(len(kept) for _, kept in self.stray) < MOST_STRAY:
             self.stray.append((stream, data))
         return True
+
+    @staticmethod
+    def rest_of_line(fd: int, data: bytes) -> bytes:
+        """Reads what follows at once: some interpreters, R among them, write a line in pieces."""
+        rest, until = b"", time.monotonic() + LINE_S
+        while not (rest or data).endswith(b"\n") and len(data) + len(rest) < CHUNK:
+            if not select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
+                break
+            more = os.read(fd, CHUNK)
+            if not more:
+                break
+            rest += more
+        return rest
 
     def tell(self, stream: int, data: bytes) -> None:
         assert self.cell is not None
