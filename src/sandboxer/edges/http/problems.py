@@ -94,8 +94,9 @@ def invalid(
         return _broken_json(found[0], body)
     if isinstance(body, bytes) and body and found[0].get("loc") == ("body",):
         # The framework reads no JSON from what is not called so; `curl -d` calls it a form.
-        why, hint = "it did not come as JSON", "Send content-type: application/json; curl does with --json."
-        return InvalidRequest(field="body", why=why, hint=hint)
+        mistake = {"field": "body", "why": "it did not come as JSON"}
+        hint = "Send content-type: application/json; curl does with --json."
+        return InvalidRequest(**mistake, errors=[mistake], hint=hint)
     listed = [_mistake(one, operation) for one in found[:MAX_FIELD_ERRORS]]
     first = listed[0] if listed else {"field": "body", "why": "it is not what this operation takes"}
     return InvalidRequest(**first, errors=listed)
