@@ -152,3 +152,9 @@ def test_the_base_image_has_every_language_said_to_be_in_it() -> None:
     for language in languages().values():
         if language.in_base:
             assert set(language.packages) <= packages, language.name
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.d/usr/local/bin/*")), ids=lambda p: p.name)
+def test_every_program_that_a_recipe_lays_over_can_be_run(path: Path) -> None:
+    assert os.access(path, os.X_OK)
+    assert path.read_bytes().startswith(b"#!")
