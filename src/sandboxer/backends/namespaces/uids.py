@@ -88,6 +88,10 @@ class UidRanges:
         """Whether this host id is in a block that is ours alone."""
         return (uid - self._base) // (WIDTH * BLOCK) in self._blocks
 
+    @property
+    def acquired(self) -> frozenset[int]:
+        return frozenset(self._acquired)
+
     def _open_block(self) -> None:
         """Claim the lowest block that nobody has. Raises NoCapacity."""
         others = 0
