@@ -164,6 +164,8 @@ def test_a_command_of_sudo_controls_its_terminal(sandbox: Sandbox) -> None:
         terminal.say("sudo sleep 98765")
         _until(lambda: _sleepers(sandbox) == 1, "it sleeps")
         terminal.press(b"\x03")
+        # What is typed before sudo itself has ended goes to the terminal of its command, and with it.
+        _until(lambda: _sleepers(sandbox, "[s]leep") == 0, "sudo has ended")
         terminal.say("echo code=$?")
         terminal.expect("code=130")
         terminal.say("sudo sh -c 'tty < /dev/tty; stty size; read -r line; echo got-$line'")
@@ -177,6 +179,8 @@ def test_a_command_of_sudo_controls_its_terminal(sandbox: Sandbox) -> None:
         terminal.say("fg")
         terminal.expect("sudo sleep 98765", times=3)
         terminal.press(b"\x03")
+        # What is typed before sudo itself has ended goes to the terminal of its command, and with it.
+        _until(lambda: _sleepers(sandbox, "[s]leep") == 0, "sudo has ended")
         terminal.say("echo code=$?")
         terminal.expect("code=130", times=2)
         terminal.say("sudo bash --norc -ic 'sleep 0 & wait'; stty -a | grep -o ' icanon'; echo end-$((1+1))")
@@ -274,8 +278,8 @@ class Typing:
         return bytes(self._seen).decode(errors="replace")
 
 
-def _sleepers(sandbox: Sandbox) -> int:
-    return int(sandbox.commands.run("ps -eo args | grep -c '^sleep 9876' || true", user="root").stdout)
+def _sleepers(sandbox: Sandbox, called: str = "^sleep") -> int:
+    return int(sandbox.commands.run(f"ps -eo args | grep -c '{called} 9876' || true", user="root").stdout)
 
 
 def _until(is_so: Callable[[], bool], what: str | Callable[[], str]) -> None:
