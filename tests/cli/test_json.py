@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.core import TyperGroup
 
 from sandboxer.edges.cli.exits import Exit
@@ -81,6 +82,8 @@ class Walk:
             assert self(command, *words).keys() == {"items", "next"}, command
 
 
+# A process for each of some 150 commands.
+@pytest.mark.timeout(600)
 def test_every_command_prints_one_document_which_is_the_resource(
     real_cli: Cli, real_sandbox: Sandbox, tmp_path: Path
 ) -> None:
