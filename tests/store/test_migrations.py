@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -129,9 +128,9 @@ async def test_an_older_database_is_refused_as_older_and_told_what_to_pass_throu
 ) -> None:
     change = text("UPDATE alembic_version SET version_num = :revision")
     await store.write(lambda conn: conn.execute(change, {"revision": revision}))
-    reported = rf"{revision}.*older.*start sandboxer {re.escape(migrations.PASS_THROUGH)} on it"
-    with pytest.raises(Conflict, match=reported):
+    with pytest.raises(Conflict, match=rf"{revision}.*older") as refused:
         open_store(database_url)
+    assert f"Start sandboxer {migrations.PASS_THROUGH} on it" in str(refused.value.facts["hint"])
     assert await store.read(revision_of) == revision
 
 
