@@ -122,7 +122,7 @@ def test_any_bytes_from_a_guest_are_frames_or_misbehaviour(data: bytes, cut: int
 @given(payload=TLVS)
 def test_any_answer_of_a_guest_is_understood_or_misbehaviour(payload: bytes) -> None:
     readers: list[Callable[[], object]] = [
-        lambda: _file_info(Fields(payload)),
+        lambda: _file_info(payload),
         lambda: read_exit(Fields(payload)),
         lambda: PageOfEntries(b"/a", 3).take(payload),
         lambda: PageOfEntries(b"/a", 3).next_after(payload),
