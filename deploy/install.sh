@@ -149,7 +149,8 @@ pip() { "$new/bin/python" -m pip --disable-pip-version-check --no-input install 
 # uv does in seconds what takes pip a minute. It does not read pip's settings: where they name another index, pip goes on.
 uv=$new/.uv/bin/uv
 fetch_uv() { "$new/bin/python" -m pip --disable-pip-version-check config list 2>/dev/null | grep -q index || pip --target "$new/.uv" "$@" || :; }
-add() { { [ -x "$uv" ] && "$uv" pip install -q --python "$new/bin/python" "$@"; } || pip "$@"; }
+# What uv cannot do, pip tries too, and says in its own words.
+add() { { [ -x "$uv" ] && "$uv" pip install -q --system-certs --python "$new/bin/python" "$@" 2>/dev/null; } || pip "$@"; }
 case $kind in
     source)
         # As locked, by hash; nothing is fetched to build with. The copy is built: the source stays as it is.
