@@ -1,10 +1,17 @@
-"""Bytes outwards are paid for once, by their sum, however often they are counted."""
+"""Bytes outwards are paid for once, by their sum, however often they are counted; and rules that could not be
+read are read again by who counts.
+"""
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Connection, func, select
 
+from sandboxer.access.egress import records
+from sandboxer.access.egress.policy import Ask, Deny
+from sandboxer.access.egress.rules import Action, Policy, Rule
 from sandboxer.accounts.caps import Caps
+from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.policy import Use
 from sandboxer.money.tables import meter_segments
 from sandboxer.sandboxes.lifecycle import State
@@ -79,3 +86,26 @@ async def test_free_time_without_a_way_out_stays_free(open_one: OpenPlatform) ->
     async with paying(open_one, rates={**PRICE, "running_msats": 0}) as platform:
         sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
         assert sandbox.terms.is_free
+
+
+async def test_rules_that_were_written_and_could_not_be_read_hold_a_moment_later(
+    open_one: OpenPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, failures = records.wider_policies, [Unavailable(why="the database went away")]
+
+    def fail_once(conn: Connection, account: str) -> list[Policy]:
+        if failures:
+            raise failures.pop()
+        return read(conn, account)
+
+    async with open_one() as platform:
+        egress = platform.access.egress
+        made = await creation.create(platform.sandboxes, CreateRequest(network="open"), ALICE)
+        deny = Rule(action=Action.DENY, host="denied.com")
+        monkeypatch.setattr(records, "wider_policies", fail_once)
+        with pytest.raises(Unavailable):
+            await egress.account.change(ALICE, lambda rules: (deny,), version=None)
+        await egress.outlets.flush()
+        outlet = egress.outlets.outlet(made.id)
+        assert outlet is not None
+        assert isinstance(outlet.decide(Ask("denied.com", 443, is_tls=True)), Deny)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
 import pytest
 
 from sandboxer.access.egress.authority import BUNDLE
+from sandboxer.access.egress.policy import Ask, Deny
+from sandboxer.access.egress.rules import Action, Rule
 from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import BackendLost, Conflict
+from sandboxer.sandboxes.dependencies import OpenGuest
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import Sudo
+from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.warm import Kind, Rests, WarmPool
@@ -106,6 +113,54 @@ async def test_what_every_owner_gets_is_in_a_warm_sandbox_before_anybody_has_it(
         assert outlet is not None
         assert outlet.authority is not None
         assert outlet.authority.certificate_pem in trusted
+
+
+class Between:
+    """A start hook that comes after the others, before a claimed spare has a record."""
+
+    def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
+        self._act = act
+
+    async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
+        """It refuses nothing."""
+
+    def env(self, sandbox: Sandbox) -> Mapping[str, str]:
+        return {}
+
+    async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+        await self._act()
+
+
+async def test_a_rule_that_the_account_makes_while_a_warm_sandbox_is_claimed_holds_in_it(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one(warm_pool={"profile.e2b": 1}) as platform:
+        await eventually(lambda: platform.sandboxes.warm.count() == 1)
+        egress, spare = platform.access.egress, set(backend.boxes)
+        deny = Rule(action=Action.DENY, host="denied.com")
+        change = partial(egress.account.change, ALICE, lambda rules: (deny,), version=None)
+        platform.sandboxes.start_hooks.append(Between(change))
+        made = await creation.create(platform.sandboxes, CreateRequest(profile="profile.e2b"), ALICE)
+        assert {made.id} == spare
+        outlet = egress.outlets.outlet(made.id)
+        assert outlet is not None
+        assert isinstance(outlet.decide(Ask("denied.com", 443, is_tls=True)), Deny)
+
+
+async def test_a_claim_that_comes_to_nothing_leaves_no_way_out_behind(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async def refuse() -> None:
+        raise Conflict(why="somebody was faster")
+
+    async with open_one(warm_pool={"profile.e2b": 1}) as platform:
+        await eventually(lambda: platform.sandboxes.warm.count() == 1)
+        outlets, (spare,) = platform.access.egress.outlets, set(backend.boxes)
+        platform.sandboxes.start_hooks.append(Between(refuse))
+        with pytest.raises(Conflict):
+            await creation.create(platform.sandboxes, CreateRequest(profile="profile.e2b"), ALICE)
+        await outlets.flush()
+        assert outlets.outlet(spare) is None
 
 
 async def test_a_warm_sandbox_that_could_not_be_prepared_is_removed(backend: Scripted) -> None:

@@ -346,6 +346,47 @@ async def test_a_tunnel_to_another_port_does_not_lead_to_another_name(proxy: Pro
     assert {reason for _, reason in proxy.denied()} == {"other_server_name", "other_host", "malformed"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+        b"GET / HTTP/2.0\r\nHost: denied.com\r\n\r\n",
+        b"GET / http/1.1\r\nHost: denied.com\r\n\r\n",
+    ],
+)
+async def test_http_that_cannot_be_read_is_refused_where_plain_http_is_read(
+    proxy: Proxy, said: bytes
+) -> None:
+    proxy.rules(more=(parse_entry("example.com:*"), parse_entry(f"{ADDRESS}:*")))
+    async with site(port=8080) as web:
+        answer = await (await tunnel(proxy, "example.com:8080", said)).read()
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert b"is not one of HTTP/1.1" in answer
+        assert proxy.denied() == [("example.com", "malformed")]
+        assert not web.heads
+        # An address that a rule allows is whatever is there.
+        await (await tunnel(proxy, f"{ADDRESS}:8080", said)).read()
+        assert len(web.heads) == 1
+        # And where rules tell no names apart, nothing is read.
+        proxy.rules(more=(parse_entry("*:*"),))
+        await (await tunnel(proxy, "example.com:8080", said)).read()
+        assert len(web.heads) == 2
+
+
+async def test_an_upgrade_to_http_2_is_not_passed_on(proxy: Proxy) -> None:
+    proxy.rules(more=(parse_entry("example.com:*"),))
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    async with site(port=8080) as web:
+        request = b"GET / HTTP/1.1\r\nHost: example.com:8080\r\n" + asked + b"\r\n"
+        call = await tunnel(proxy, "example.com:8080", request)
+        assert b"200 OK" in await call.reader.readuntil(b"hello")
+        assert b"h2c" not in web.heads[0].lower()
+        assert b"http2-settings" not in web.heads[0].lower()
+        # A server that switches unasked is not followed.
+        web.answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        assert (await (await tunnel(proxy, "example.com:8080", request)).read()).startswith(b"HTTP/1.1 502 ")
+
+
 async def test_whoever_speaks_first_is_heard_in_a_tunnel_to_another_port(proxy: Proxy) -> None:
     proxy.rules(more=(parse_entry("example.com:*"),))
 

@@ -6,11 +6,12 @@ import asyncio
 import ssl
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandboxer.access.egress.proxy.dialer import Patience
-from sandboxer.access.egress.rules import Action, Injection, Rule
+from sandboxer.access.egress.rules import Action, Injection, Rule, parse_entry
 from tests.access.egress.world import ADDRESS, OTHER, Site, certified, listening, site
 from tests.support.egress import GET, Call, Proxy, connect
 from tests.support.http.served import eventually
@@ -85,6 +86,83 @@ async def test_a_tunnel_ends_when_its_tls_is_to_be_opened_from_now_on(
         proxy.rules(more=(LOOKS_INSIDE,))
         await call.read(10)
     assert proxy.denied() == [("example.com", "rules_changed")]
+
+
+async def tunnel(proxy: Proxy, where: str) -> Call:
+    call = await proxy.call()
+    call.writer.write(connect(where))
+    assert (await call.head()).startswith(b"HTTP/1.1 200 ")
+    return call
+
+
+def deny(host: str) -> Rule:
+    return Rule(action=Action.DENY, host=host)
+
+
+async def test_what_nobody_read_ends_when_a_name_is_denied_that_it_may_speak_to(proxy: Proxy) -> None:
+    """Where everything was open nobody looked whom it names, and nobody would read its next request."""
+    everything = parse_entry("*:*")
+    proxy.rules(more=(everything,))
+    async with site(port=8080) as web:
+        call = await tunnel(proxy, "example.com:8080")
+        await endless(call, web, b"GET / HTTP/1.1\r\nHost: denied.com\r\n\r\n")
+        proxy.rules(more=(everything, parse_entry("other.com")))
+        await call.reader.readexactly(5000)
+        proxy.rules(more=(everything, deny("denied.com")))
+        await call.read(10)
+    assert proxy.denied() == [("example.com", "rules_changed")]
+    assert "whom it speaks to" in proxy.outlet.denials.latest()[0].why
+
+
+async def test_a_connection_ends_when_the_address_that_its_name_led_to_is_denied(proxy: Proxy) -> None:
+    for where, port in (("example.com:2222", 2222), ("", 80)):
+        proxy.rules(more=(allowed := parse_entry("example.com:*"),))
+        async with site(port=port) as web:
+            call = await tunnel(proxy, where) if where else await proxy.call()
+            await endless(call, web, b"\x00\r\n\r\n" if where else GET)
+            proxy.rules(more=(allowed, deny(OTHER)))
+            await call.reader.readexactly(5000)
+            proxy.rules(more=(allowed, deny(ADDRESS)))
+            await call.read(10)
+        assert f"the rule `deny {ADDRESS}` denies" in proxy.outlet.denials.latest()[0].why
+        await eventually(lambda: not proxy.outlet.flows)
+
+
+async def test_an_address_that_is_denied_while_it_is_dialled_is_not_spoken_to(proxy: Proxy) -> None:
+    proxy.rules("example.com")
+    async with site() as web:
+        dial = asyncio.get_running_loop().create_connection
+
+        async def deny_and_dial(*given: Any, **named: Any) -> Any:
+            made = await dial(*given, **named)
+            if given[1:2] == (ADDRESS,):
+                proxy.rules("example.com", more=(deny(ADDRESS),))
+            return made
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "create_connection", deny_and_dial)
+            answer = await proxy.ask(GET)
+    assert not web.heads
+    assert b'"denied_by_rule"' in answer
+
+
+async def test_tls_to_an_address_ends_when_the_name_that_it_gave_is_denied(
+    proxy: Proxy, tls: ssl.SSLContext, tmp_path: Path
+) -> None:
+    trusted = ssl.create_default_context(cadata=(tmp_path / "ca.pem").read_text())
+    for port in (443, 8443):
+        address = parse_entry(f"{ADDRESS}:{port}")
+        proxy.rules(more=(address,))
+        async with site(port=port, tls=tls) as web:
+            call = await tunnel(proxy, f"{ADDRESS}:{port}")
+            await call.writer.start_tls(trusted, server_hostname="example.com")
+            await endless(call, web, INSIDE)
+            proxy.rules(more=(address, deny("elsewhere.com")))
+            await call.reader.readexactly(5000)
+            proxy.rules(more=(address, deny("example.com")))
+            await call.read(10)
+        assert "its TLS wants to speak to example.com" in proxy.outlet.denials.latest()[0].why
+        await eventually(lambda: not proxy.outlet.flows)
 
 
 async def test_what_is_still_allowed_goes_on(proxy: Proxy) -> None:

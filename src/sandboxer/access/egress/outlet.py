@@ -34,11 +34,8 @@ class Secrets(Protocol):
 class Flow(Protocol):
     """A request or a tunnel in progress."""
 
-    @property
-    def ask(self) -> Ask: ...
-
-    @property
-    def is_opened(self) -> bool: ...
+    def denial(self) -> Deny | None:
+        """Returns why the present rules do not allow it."""
 
     def end(self, deny: Deny) -> None:
         """Called when it is no longer allowed."""
@@ -89,15 +86,10 @@ class Outlet:
         self.idle.close()
         ended = 0
         for flow in tuple(self.flows):
-            verdict = self.decide(flow.ask)
-            if isinstance(verdict, Allow):
-                if verdict.is_opened == flow.is_opened:
-                    continue
-                verdict = Deny("rules_changed", "its TLS has to be opened by the rules of now, or not to be")
+            if (deny := flow.denial()) is None:
+                continue
             ended += 1
-            flow.end(
-                Deny("rules_changed", f"the rules changed while it was open: {verdict.why}", verdict.rule)
-            )
+            flow.end(Deny("rules_changed", f"the rules changed while it was open: {deny.why}", deny.rule))
         return ended
 
     def make_room(self) -> None:

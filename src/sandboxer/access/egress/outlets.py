@@ -136,6 +136,8 @@ class Outlets:
         self._settling = asyncio.Lock()
         # Only one task at a time reads rules and applies them, so that an earlier read never wins.
         self._ruling = asyncio.Lock()
+        # Rules that were written and not applied yet: of an account, or of one of its sandboxes.
+        self._unapplied: set[tuple[str, str | None]] = set()
         dependencies.repository.on_change(self._changed)
         dependencies.repository.with_each_new(self._record)
 
@@ -238,20 +240,27 @@ class Outlets:
 
     async def renew(self, account: str, sandbox_id: str | None = None) -> int:
         """Applies the recorded rules to open outlets (of one sandbox, or of an account and the keys below it)
-        and returns how many connections ended by it.
+        and returns how many connections ended by it. If they cannot be read now, that is tried again.
         """
+        self._unapplied.add(changed := (account, sandbox_id))
         async with self._ruling:
             is_one = sandbox_id is not None
             opened = [e.outlet for id, e in self._open.items() if not is_one or id == sandbox_id]
+            # A spare that is being claimed has no record yet.
+            first = {id: self._first(e.sandbox) for id, e in self._open.items() if self._is_unrecorded(id)}
 
             def read(conn: Connection) -> list[tuple[Outlet, Rules]]:
-                return [
-                    (one, Rules(kept.policy, *records.wider_policies(conn, one.account)))
-                    for one in _at_or_below(conn, account, opened)
-                    if (kept := records.load_policy(conn, one.sandbox_id)) is not None
-                ]
+                found = []
+                for one in _at_or_below(conn, account, opened):
+                    kept = records.load_policy(conn, one.sandbox_id)
+                    policy = first.get(one.sandbox_id) if kept is None else kept.policy
+                    if policy is not None:
+                        found.append((one, Rules(policy, *records.wider_policies(conn, one.account))))
+                return found
 
-            return sum(outlet.change(rules) for outlet, rules in await self._store.read(read))
+            found = await self._store.read(read)
+            self._unapplied.discard(changed)
+            return sum(outlet.change(rules) for outlet, rules in found)
 
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
         """Returns the record as it is now, whether the outlet is open or not."""
@@ -290,7 +299,7 @@ class Outlets:
         async with self._ruling:
             if (entry := self._open.get(sandbox.id)) is not None:
                 return entry
-            if self._dependencies.repository.peek(sandbox.id) is None:
+            if self._is_unrecorded(sandbox.id):
                 # A spare that is being claimed: what is its own is written with its record.
                 kept, policy = self._new_outlet(sandbox, placed), self._first(sandbox)
                 wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
@@ -311,6 +320,9 @@ class Outlets:
             )
             entry = self._open[sandbox.id] = _Open(outlet, kept, sandbox)
             return entry
+
+    def _is_unrecorded(self, sandbox_id: str) -> bool:
+        return self._dependencies.repository.peek(sandbox_id) is None
 
     def _record(self, conn: Connection, sandbox: Sandbox) -> None:
         """Writes what a new sandbox with a way out has of its own, in the transaction of its record."""
@@ -360,13 +372,16 @@ class Outlets:
             await self.flush()
 
     async def flush(self) -> None:
+        for account, sandbox_id in tuple(self._unapplied):
+            with suppress(SandboxerError):
+                await self.renew(account, sandbox_id)
         for sandbox_id in list(self._open):
             await self.settle(sandbox_id)
 
     async def settle(self, sandbox_id: str) -> None:
         """Records and charges all traffic so far."""
         async with self._settling:
-            if (entry := self._open.get(sandbox_id)) is None:
+            if (entry := self._open.get(sandbox_id)) is None or self._came_to_nothing(entry):
                 return
             if (counted := _counted(entry)) != entry.kept or entry.is_closed:
                 try:
@@ -376,6 +391,17 @@ class Outlets:
                     return
             if entry.is_closed and not entry.outlet.flows:
                 self._open.pop(sandbox_id, None)
+
+    def _came_to_nothing(self, entry: _Open) -> bool:
+        """Tells whether it was opened in a spare whose claim was refused then, and closes it."""
+        id = entry.sandbox.id
+        if entry.is_closed or not self._is_unrecorded(id) or self._dependencies.warm.holds(id):
+            return False
+        if entry.task is not None:
+            entry.task.cancel()
+        entry.outlet.idle.close()
+        del self._open[id]
+        return True
 
     def _save(self, sandbox: Sandbox, counted: KeptOutlet, conn: Connection) -> KeptOutlet:
         if self._charges is not None:

@@ -55,12 +55,14 @@ class EgressConnection:
         "_ask",
         "_client",
         "_ended",
+        "_is_opened",
+        "_is_unread",
         "_means",
+        "_named",
         "_outlet",
         "_said",
         "_timeouts",
         "_upstream",
-        "is_opened",
     )
 
     def __init__(self, outlet: Outlet, client: Wire, means: Means) -> None:
@@ -72,12 +74,29 @@ class EgressConnection:
         self._ask: Ask | None = None
         self._ended: Deny | None = None
         self._said = ""
-        self.is_opened = False
+        # How it was judged: whether its TLS ends here, whether nobody looked whom it speaks to, and the name
+        # that TLS to an address gave.
+        self._is_opened = self._is_unread = False
+        self._named: str | None = None
 
     @property
     def ask(self) -> Ask:
         assert self._ask is not None
         return self._ask
+
+    def denial(self) -> Deny | None:
+        """Returns why the present rules do not allow it as it was begun."""
+        rules, ask = self._outlet.rules, self.ask
+        verdict = self._outlet.decide(ask)
+        if isinstance(verdict, Deny):
+            return verdict
+        if verdict.is_opened != self._is_opened:
+            return Deny("rules_changed", "its TLS has to be opened by the rules of now, or not to be")
+        if self._is_unread and rules.tells_names_apart(ask.port):
+            return Deny("rules_changed", "they tell names apart, and nobody looked whom it speaks to")
+        if self._named is not None and (deny := self._denial_at_address(self._named)) is not None:
+            return deny
+        return None if self._upstream is None else denial_of_address(rules, self._upstream.address, ask.port)
 
     def end(self, deny: Deny) -> None:
         """Ends it because it is no longer allowed: with a message if nothing was sent yet, otherwise
@@ -236,7 +255,7 @@ class EgressConnection:
             return
         if ask.port == 80:
             raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
-        self.is_opened = verdict.is_opened
+        self._is_opened = verdict.is_opened
         self._outlet.flows.add(self)
         if verdict.is_opened:
             await self._open(ask)
@@ -246,7 +265,9 @@ class EgressConnection:
         client.write(ESTABLISHED)
         if ask.is_tls:
             await self._check_hello()
-        elif self._outlet.rules.tells_names_apart(ask.port) and await self._is_http(upstream):
+        elif not self._outlet.rules.tells_names_apart(ask.port):
+            self._is_unread = True
+        elif await self._is_http(upstream):
             # Each of its requests has to name the host that was asked for, as without a tunnel.
             self._release(upstream)
             await self._requests(ask)
@@ -311,7 +332,9 @@ class EgressConnection:
             only = "on port 443 only TLS is spoken" if self.ask.is_tls else "its TLS cannot be read"
             self._break_off(Deny("not_tls", f"{only}, and {error}"))
         if is_address(self.ask.host):
-            self._check_name_at_address(name)
+            self._named = name
+            if name is not None and (deny := self._denial_at_address(name)) is not None:
+                self._break_off(deny)
             return
         if name is None:
             if not self.ask.is_tls:
@@ -323,15 +346,15 @@ class EgressConnection:
                 Deny("other_server_name", f"its TLS wants to speak to {name[:253]}, not to {self.ask.host}")
             )
 
-    def _check_name_at_address(self, name: str | None) -> None:
-        if name is None:
-            return
+    def _denial_at_address(self, name: str) -> Deny | None:
+        """Returns why TLS to an address may not give this name."""
         named = self._outlet.decide(Ask(name.lower().removesuffix("."), self.ask.port, is_tls=True))
         # An address that a rule allows is whatever is there; what a rule denies or looks into is not.
         is_denied = isinstance(named, Deny) and named.rule is not None
-        if is_denied or (isinstance(named, Allow) and named.is_opened):
-            why = f"its TLS wants to speak to {name[:253]}, which is to be asked for by its name"
-            self._break_off(Deny("other_server_name", why, named.rule))
+        if not is_denied and not (isinstance(named, Allow) and named.is_opened):
+            return None
+        why = f"its TLS wants to speak to {name[:253]}, which is to be asked for by its name"
+        return Deny("other_server_name", why, named.rule)
 
     def _break_off(self, deny: Deny) -> NoReturn:
         self._client.write(ALERT_DENIED)

@@ -146,6 +146,10 @@ class Dialer:
                             ssl=context,
                             server_hostname=host if is_tls else None,
                         )
+                        if (deny := denial_of(address)) is not None:
+                            # The rules changed while it was dialled.
+                            wire.abort()
+                            raise Refused(deny)
                         return wire
                     except ssl.SSLError as error:
                         failure = Unreachable(

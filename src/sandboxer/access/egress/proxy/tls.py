@@ -39,9 +39,10 @@ _HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME = 22, 1, 0
 ALERT_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
-# Servers pass over empty lines before a request, and some take any word for a method.
+# Servers pass over empty lines before a request, and some take any word for a method, or any version that
+# they know: HTTP/2 without TLS begins with such a line, too.
 _METHOD = rb"[\r\n]*[!#-'*+.^-z|~A-Z0-9-]{1,200}"
-_REQUEST = re.compile(_METHOD + rb"[ \t][^\r\n]*[ \t]HTTP/1\.[0-9][ \t]*\r?\n")
+_REQUEST = re.compile(_METHOD + rb"[ \t][^\r\n]*[ \t](?i:HTTP)/[0-9.]+[ \t]*\r?\n")
 _MAY_BE_REQUEST = re.compile(rb"[\r\n]*|" + _METHOD + rb"([ \t][^\r\n]*\r?)?")
 
 

@@ -181,6 +181,11 @@ class Wire(asyncio.Protocol):
             await self._more()
 
     @property
+    def address(self) -> str:
+        """The address at its other end; empty if it is gone."""
+        return str((self.transport.get_extra_info("peername") or ("",))[0])
+
+    @property
     def has_early_bytes(self) -> bool:
         return bool(self._buffer)
 
