@@ -191,14 +191,17 @@ async def node_is_of_another_chain(run: Run) -> None:
     chain.lies, chain.behind = "", 0
     chain.pretends = run.dice.choice(evm.PRETENCES)
     run.touched = f"chain:{chain.pretends}"
-    await run.world.close()
-    await run.world.open()
-    x402 = paying.x402_of(run)
-    why = x402.ways.why_off(evm.NETWORK)
-    offered = [str(one.network) for one in await x402.offers.make(500)]
-    assert why, f"the node has {chain.pretends}, and payments on it are on"
-    assert evm.NETWORK not in offered, f"the node has {chain.pretends}, and is offered"
-    chain.pretends = ""
+    try:
+        await run.world.close()
+        await run.world.open()
+        x402 = paying.x402_of(run)
+        why = x402.ways.why_off(evm.NETWORK)
+        offered = [str(one.network) for one in await x402.offers.make(500)]
+        assert why, f"the node has {chain.pretends}, and payments on it are on"
+        assert evm.NETWORK not in offered, f"the node has {chain.pretends}, and is offered"
+    finally:
+        # The node is put right, also where the server dies in the middle of this.
+        chain.pretends = ""
     await x402.rails.check_all()
     assert x402.ways.why_off(evm.NETWORK) is None, "the node is right, and payments on it are off"
 

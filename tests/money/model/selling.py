@@ -151,8 +151,10 @@ async def index_fails(run: Run) -> None:
     if how == "reorganised":
         chain.reorganise(DEEP // 4)
     chain.is_down = how == "down"
-    await run.world.live(timedelta(seconds=run.dice.choice((5, 70))))
-    chain.is_down = False
+    try:
+        await run.world.live(timedelta(seconds=run.dice.choice((5, 70))))
+    finally:
+        chain.is_down = False
 
 
 def count(run: Run) -> None:
