@@ -57,6 +57,9 @@ class _Late:
         return f"<{self._name}, imported when it is used>"
 
 
+# It came into the standard library with 3.14.
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _DATA = Path(__file__).resolve().parents[1] / "data"
 _IS_WHEEL = _DATA.is_dir()

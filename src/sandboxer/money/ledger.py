@@ -23,7 +23,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import (
     Broken,
@@ -49,7 +48,7 @@ from sandboxer.money.transfers import (
     may_leave_budget,
     transfer_of,
 )
-from sandboxer.store.databases import as_sqlalchemy_raises
+from sandboxer.store.databases import as_sqlalchemy_raises, insert_unless_there
 
 if TYPE_CHECKING:
     import psycopg
@@ -202,9 +201,9 @@ _Step: TypeAlias = tuple[int, int]
 
 @cache
 def _insert_once(dialect: str, table: Table) -> Insert:
-    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    insert = insert_unless_there(dialect, table)
     # Otherwise the driver's count is lost with its cursor.
-    return insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
+    return insert.on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
 
 
 def insert_once(conn: Connection, table: Table, row: Mapping[str, object]) -> bool:

@@ -19,13 +19,13 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Insert, Row, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.values import value_class
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Msats, Nsats, Rate, Sats
 from sandboxer.money.policy import Use, nsats_between
 from sandboxer.money.records import Position, Span, counted_nsats
 from sandboxer.money.tables import meter_segments, meters, spent_days
+from sandboxer.store.databases import insert_unless_there
 from sandboxer.store.rows import from_row
 
 _DAY = timedelta(days=1)
@@ -139,7 +139,7 @@ def _add(conn: Connection, owner: str, key: str, days: Mapping[datetime, tuple[S
 
 @cache
 def _add_up(dialect: str) -> Insert:
-    insert = (postgresql.insert if dialect == "postgresql" else sqlite.insert)(spent_days)
+    insert = insert_unless_there(dialect, spent_days)
     sums = {
         name: spent_days.c[name] + insert.excluded[name] for name in ("used_sats", "used_nsats", "moved_sats")
     }

@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -66,6 +67,11 @@ def as_sqlalchemy_raises(conn: Connection, statement: str, error: Exception) -> 
     )
 
 
+def insert_unless_there(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Returns an insert that can say what to do where the row is there already."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
 def _tell(conn: Connection, tell: Callable[[Any], None]) -> None:
     try:
         tell(conn.connection.dbapi_connection)
@@ -75,8 +81,9 @@ def _tell(conn: Connection, tell: Callable[[Any], None]) -> None:
 
 if TYPE_CHECKING:
     import psycopg
+    from sqlalchemy.dialects import postgresql
 else:
-    psycopg = late("psycopg")
+    psycopg, postgresql = late("psycopg"), late("sqlalchemy.dialects.postgresql")
 
 Durability = Literal["normal", "full"]
 # How long one statement waits for another process's lock before the transaction is tried again.

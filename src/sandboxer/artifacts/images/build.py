@@ -8,7 +8,6 @@ exist only as wheels.
 
 from __future__ import annotations
 
-import compileall
 import fcntl
 import hashlib
 import json
@@ -25,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandboxer.artifacts.images.bootstrap import Progress, Report, bootstrap
 from sandboxer.artifacts.images.recipe import (
@@ -40,7 +40,12 @@ from sandboxer.artifacts.images.recipe import (
 )
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken, ImageBuildFailed, InvalidRequest, NotFound
-from sandboxer.kernel.program import RECIPES
+from sandboxer.kernel.program import RECIPES, late
+
+if TYPE_CHECKING:
+    import compileall
+else:
+    compileall = late("compileall")
 
 _MAX_ID = 65535
 # apt installs trusted packages without asking, and no recommended ones, to keep the sandbox small.

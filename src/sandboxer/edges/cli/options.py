@@ -21,7 +21,6 @@ from sandboxer.kernel.program import late
 from sandboxer.sdk.confirmation import Confirmer, Demand, Proof, confirm_with_key, confirm_with_wallet
 from sandboxer.sdk.credentials import NOBODY, Credentials, find_credentials
 from sandboxer.sdk.errors import MissingCredentials
-from sandboxer.sdk.sync.client import Sandboxer
 
 if TYPE_CHECKING:
     # Only a wallet's key file needs them, and the client alone does not bring them.
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
 
     from sandboxer.identity.signatures import wallets
     from sandboxer.kernel import clock
+    from sandboxer.sdk.sync import client as sdk
+    from sandboxer.sdk.sync.client import Sandboxer
 else:
-    clock = late("sandboxer.kernel.clock")
+    clock, sdk = late("sandboxer.kernel.clock"), late("sandboxer.sdk.sync.client")
     coincurve, keccak = late("coincurve"), late("Cryptodome.Hash.keccak")
     wallets = late("sandboxer.identity.signatures.wallets")
 
@@ -144,7 +145,7 @@ def client(
     """
     owner_file = None if state_dir is None else state_dir / "owner.json"
     found = find_credentials(url=url, owner_file=owner_file)
-    return Sandboxer(
+    return sdk.Sandboxer(
         url=found.url,
         public_key=found.public_key,
         secret_key=found.secret_key,
@@ -166,7 +167,7 @@ def anyone(url: str | None, state_dir: Path | None, **more: Any) -> Sandboxer:
     try:
         return client(url, state_dir, **more)
     except MissingCredentials:
-        return Sandboxer(url=url, public_key=NOBODY, secret_key=NOBODY)
+        return sdk.Sandboxer(url=url, public_key=NOBODY, secret_key=NOBODY)
 
 
 def pairs(words: list[str] | None, option: str) -> dict[str, str]:

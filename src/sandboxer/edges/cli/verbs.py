@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
@@ -20,7 +20,9 @@ from rich.text import Text
 from sandboxer.edges.cli.options import GivenProof, Json, StateDir, Url, Wallet, anyone, client, with_wallet
 from sandboxer.edges.cli.output import err, out, plain, print_answer, print_json, resource, waiting
 from sandboxer.edges.cli.words import Group
-from sandboxer.sdk.sync.client import Sandboxer
+
+if TYPE_CHECKING:
+    from sandboxer.sdk.sync.client import Sandboxer
 
 Act = TypeVar("Act", bound=Callable[..., object])
 T = TypeVar("T")
@@ -184,7 +186,7 @@ def _act(
     def act(platform: Sandboxer, **given: Any) -> object:
         return show(row.method(of(platform, given), **given))
 
-    taken = {"platform": Sandboxer, **subject, **row.given}
+    taken = {"platform": object, **subject, **row.given}
     kind = inspect.Parameter.KEYWORD_ONLY
     act.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [

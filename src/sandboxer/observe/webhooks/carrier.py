@@ -20,15 +20,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import cache
-from typing import Any
-
-import certifi
-import httpcore
+from typing import TYPE_CHECKING, Any
 
 from sandboxer.kernel.addresses import DialJudge, Lookups, Network, TooManyLookups, Verdict
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.program import imported, late
 from sandboxer.kernel.values import value_class
 from sandboxer.observe.webhooks.endpoints import parse_target
+
+if TYPE_CHECKING:
+    import certifi
+    import httpcore
+    from httpcore import AsyncNetworkBackend, AsyncNetworkStream
+else:
+    # Many platforms never send a message. These two only say which methods there are.
+    certifi, httpcore = late("certifi"), late("httpcore")
+    AsyncNetworkBackend = AsyncNetworkStream = object
 
 TIMEOUT_S = 15.0
 CONNECT_S = 5.0
@@ -111,6 +118,7 @@ class Carrier:
 
     async def _open_pool(self) -> httpcore.AsyncConnectionPool:
         """Opens it for the first message: many platforms never send one."""
+        await asyncio.to_thread(imported, "httpcore")
         tls = self._tls or await asyncio.to_thread(_public_trust)
         if self._pool is None:
             self._pool = httpcore.AsyncConnectionPool(
@@ -170,7 +178,7 @@ class Carrier:
             return answer.status
 
 
-class _Pinned(httpcore.AsyncNetworkBackend):
+class _Pinned(AsyncNetworkBackend):
     """Dials only addresses that are permitted; TLS still asks for the name."""
 
     def __init__(self, judge: DialJudge) -> None:
@@ -185,7 +193,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    ) -> AsyncNetworkStream:
         last: Exception | None = None
         # At least one address, or it raised.
         for address in await self._addresses(host):
@@ -196,7 +204,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         assert last is not None
         raise last
 
-    async def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+    async def connect_unix_socket(self, *args: Any, **options: Any) -> AsyncNetworkStream:
         raise _CannotGo(Failure.FORBIDDEN_ADDRESS, "a webhook goes over the network")
 
     async def sleep(self, seconds: float) -> None:
@@ -217,12 +225,12 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         return good[:4]
 
 
-class _Bounded(httpcore.AsyncNetworkStream):
+class _Bounded(AsyncNetworkStream):
     """Reads little at a time, so that others have their turn, and only so much for each message: answers
     before the answer (1xx) may go on for ever.
     """
 
-    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+    def __init__(self, stream: AsyncNetworkStream) -> None:
         self._stream = stream
         self._said = 0
 
@@ -242,7 +250,7 @@ class _Bounded(httpcore.AsyncNetworkStream):
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
+    ) -> AsyncNetworkStream:
         return _Bounded(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:

@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.values import new_id, value_class
@@ -28,6 +27,7 @@ from sandboxer.observe.webhooks.carrier import Outcome
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
 from sandboxer.observe.webhooks.lifecycle import WAITING, DeliveryState, Signal, after_failure, next_state
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_cursors, webhook_deliveries
+from sandboxer.store.databases import insert_unless_there
 from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
 
@@ -120,7 +120,7 @@ def put(
     secret: bytes | None = None,
 ) -> Delivery:
     """Puts a message into the outbox, unless this endpoint has it already; returns what is there."""
-    make = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
+    unless_there = insert_unless_there(conn.dialect.name, webhook_deliveries).on_conflict_do_nothing()
     row = {
         "id": new_id("dlv"),
         "endpoint": endpoint,
@@ -137,7 +137,7 @@ def put(
         "created_at": now,
         "due_at": now,
     }
-    conn.execute(make(webhook_deliveries).on_conflict_do_nothing().inline(), row)
+    conn.execute(unless_there.inline(), row)
     announce(conn, TOPIC)
     query = select(webhook_deliveries).where(_d.endpoint == endpoint, _d.message == message)
     return _delivery(conn.execute(query).one())

@@ -11,18 +11,16 @@ import asyncio
 import hashlib
 import hmac
 import re
-import smtplib
 import ssl
 from datetime import UTC, datetime
 from email.message import EmailMessage
-from email.policy import SMTP
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import certifi
 from sqlalchemy import Connection, Row, func, select, update
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
+from sandboxer.kernel.program import late
 from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.money.ledger import insert_once
 from sandboxer.observe.webhooks.lifecycle import DeliveryState, Signal, after_failure, next_state
@@ -33,6 +31,14 @@ from sandboxer.payments.invoices.records import Kind
 from sandboxer.payments.tables import gift_mails
 from sandboxer.store.rows import from_row
 from sandboxer.store.workers import announce
+
+if TYPE_CHECKING:
+    import smtplib
+    from email import policy
+
+    import certifi
+else:
+    certifi, smtplib, policy = late("certifi"), late("smtplib"), late("email.policy")
 
 SECRET_CONTEXT = "gift-approval"
 LINK_INFO = "gift-card-approval-v1"
@@ -158,7 +164,7 @@ def check_address(text: str, *, field: str = "email") -> str:
 
 def compose(server: MailServer, address: str, one: Redemption, link: str) -> EmailMessage:
     buys = f"tier {one.tier} for {one.months} months" if one.kind is Kind.TIER else "sats"
-    message = EmailMessage(policy=SMTP)
+    message = EmailMessage(policy=policy.SMTP)
     message["From"] = server.sender
     message["To"] = check_address(address)
     message["Subject"] = f"Approve {dollars(one.cents)} of a gift card?"

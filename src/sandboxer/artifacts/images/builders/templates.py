@@ -16,13 +16,12 @@ import logging
 import os
 import posixpath
 import re
-import tarfile
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -33,9 +32,15 @@ from sandboxer.artifacts.images.published.use_cases import ImageUseCases, Wanted
 from sandboxer.backends.guest import whole
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest, NotFound, QueueFull, SandboxerError
+from sandboxer.kernel.program import late
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.sandboxes.requests import WantedResources, check_maker
+
+if TYPE_CHECKING:
+    import tarfile
+else:
+    tarfile = late("tarfile")
 
 log = logging.getLogger(__name__)
 # Whose steps are that name nobody.

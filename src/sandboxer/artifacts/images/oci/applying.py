@@ -20,13 +20,12 @@ import os
 import shutil
 import stat
 import struct
-import sys
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from sandboxer.artifacts.images.oci.tar import (
     FILE,
@@ -42,12 +41,13 @@ from sandboxer.artifacts.images.oci.tar import (
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.backends.shared import held, opened
 from sandboxer.kernel.errors import DiskFull, NoCapacity, TooLarge
+from sandboxer.kernel.program import ZSTD, late
 from sandboxer.kernel.values import brief_value_class
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
+if TYPE_CHECKING:
     from backports import zstd
+else:
+    zstd = late(ZSTD)
 
 PIECE = 1 << 20
 # How many packed bytes are fed at once; the rest of them is copied for every piece that ends among them.

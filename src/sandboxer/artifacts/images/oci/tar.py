@@ -15,15 +15,20 @@ from __future__ import annotations
 
 import os
 import stat
-import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from sandboxer.artifacts.images.published import tree
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 from sandboxer.backends.shared import opened, opened_beneath
 from sandboxer.kernel.errors import InvalidRequest, TooLarge
+from sandboxer.kernel.program import late
+
+if TYPE_CHECKING:
+    import tarfile
+else:
+    tarfile = late("tarfile")
 
 WHITEOUT = b".wh."
 OPAQUE = b".wh..wh..opq"

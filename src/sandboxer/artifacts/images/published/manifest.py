@@ -19,12 +19,12 @@ import hashlib
 import json
 import os
 import stat
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 from weakref import WeakValueDictionary
 
@@ -34,12 +34,13 @@ from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 from sandboxer.backends.contract import KeptLayers
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.program import ZSTD, late
 from sandboxer.kernel.values import brief_value_class, value_class
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
+if TYPE_CHECKING:
     from backports import zstd
+else:
+    zstd = late(ZSTD)
 
 _END = ".list.zst"
 _HALF = ".half"
