@@ -117,16 +117,16 @@ _STREAMED = (
 
 
 def build_document(bindings: Iterable[Binding]) -> dict[str, Any]:
-    routes = [route for binding in bindings for route in binding.routes()]
+    routes = [binding.route for binding in bindings if isinstance(binding.route, OperationRoute)]
     document = get_openapi(
         title="sandboxer",
         version=__version__,
         openapi_version="3.1.0",
         description=DESCRIPTION,
-        routes=routes,
+        routes=[route.documented for route in routes],
     )
     _add_schemas(document)
-    _add_security(document, [route.operation for route in routes if isinstance(route, OperationRoute)])
+    _add_security(document, [route.operation for route in routes])
     for operation in _operations(document):
         _add_request_id(operation)
     return document

@@ -1,4 +1,4 @@
-"""Binds operations to their handlers. Each binding is a FastAPI route, which validates and documents it.
+"""Binds operations to their handlers. Each has a route of FastAPI, which validates and documents it.
 
 An ordinary request takes a short path, straight from bytes to models to handler. FastAPI serves every other
 request (with a query, with a header value to check, with a body that does not fit), so that there is one set
@@ -12,16 +12,18 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Generic
 
 from fastapi import Header, Path, Query
-from fastapi.routing import APIRoute, APIWebSocketRoute
+from fastapi.routing import APIRoute, APIWebSocketRoute, request_response
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
 
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER
@@ -95,16 +97,26 @@ def bind(
     *,
     websocket: Callable[..., Awaitable[None]] | None = None,
 ) -> Binding:
-    upgraded = None if websocket is None else APIWebSocketRoute(operation.path, websocket)
+    upgraded = None if websocket is None else partial(APIWebSocketRoute, operation.path, websocket)
     return Binding(operation, partial(OperationRoute, operation, handler), upgraded)
 
 
-class OperationRoute(APIRoute):
+class OperationRoute(BaseRoute):
+    """Serves an operation. FastAPI's own route for it is made with the first request that is not ordinary."""
+
     def __init__(self, operation: AnyOperation, handler: Handler[Any, Any, Any, Any]) -> None:
         self.operation = operation
         self.handler = handler
-        answer = operation.answer
-        super().__init__(
+        self.path = operation.path
+        self._app = request_response(self._server())
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    @cached_property
+    def documented(self) -> APIRoute:
+        operation, answer = self.operation, self.operation.answer
+        return APIRoute(
             operation.path,
             self._endpoint(),
             methods=[operation.method],
@@ -119,28 +131,29 @@ class OperationRoute(APIRoute):
             openapi_extra=_streamed(operation) | _sunset(operation),
         )
 
-    def get_route_handler(self) -> Serve:
-        serve_anything = self._with_large_bodies(super().get_route_handler())
+    @cached_property
+    def _serve_anything(self) -> Serve:
+        return self._with_large_bodies(self.documented.get_route_handler())
+
+    def _server(self) -> Serve:
         operation = self.operation
         read_path, read_query = operation.parameters, _defaults(operation.query)
         read_body = operation.body.model.model_validate_json if isinstance(operation.body, Json) else None
-        if read_query is None:
-            return serve_anything
 
         async def serve(request: Request) -> Response:
             scope = request.scope
-            if scope["query_string"]:
-                return await serve_anything(request)
+            if scope["query_string"] or read_query is None:
+                return await self._serve_anything(request)
             try:
                 path = read_path.model_validate(scope["path_params"])
                 body = None
                 if read_body is not None:
                     if request.headers.get("content-type") != "application/json":
-                        return await serve_anything(request)
+                        return await self._serve_anything(request)
                     given = await request.body()
                     body = await lease_of(scope).work(len(given), partial(read_body, given))
             except ValidationError:
-                return await serve_anything(request)
+                return await self._serve_anything(request)
             return await self._answer(Asked(request, path, read_query, body))
 
         return serve

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,8 +50,8 @@ class Binding:
 
     operation: AnyOperation
     make: Callable[[], BaseRoute]
-    # Serves the same path over WebSocket.
-    websocket: BaseRoute | None = None
+    # Makes what serves the same path over WebSocket.
+    make_websocket: Callable[[], BaseRoute] | None = None
 
     @cached_property
     def route(self) -> BaseRoute:
@@ -60,10 +60,9 @@ class Binding:
         """
         return self.make()
 
-    def routes(self) -> Iterator[BaseRoute]:
-        yield self.route
-        if self.websocket is not None:
-            yield self.websocket
+    @cached_property
+    def websocket(self) -> BaseRoute | None:
+        return self.make_websocket() if self.make_websocket is not None else None
 
 
 @brief_value_class
