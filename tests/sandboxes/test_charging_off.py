@@ -13,14 +13,16 @@ from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.use_cases import boosts, creation, disks, lifetime, pause
+from sandboxer.sandboxes.use_cases import boosts, creation, disks, lifetime, locks, pause
 from sandboxer.settings import Settings, load_settings
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, fund, go_dry, paying, settled, until
-from tests.support.clock import ManualClock
+from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OpenPlatform
 
 PRICES = {"rates": RATES}
+# One sat a second while it runs, ten for its disk while it is stopped.
+KEPT = {**RATES, "stored_disk_gb_msats": 10_000}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,101 @@ async def test_what_pays_stops_paying_when_charging_ends_and_owes_nothing_for_th
             clock.advance(timedelta(seconds=5))
             assert await has(platform) == (985, 0)
             await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+async def test_what_paid_before_charging_ended_pays_from_when_it_begins_again(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    """An extension is no step that would take its meter up: it was extended for nothing, for ever."""
+    async with paying(open_one, sats=1_000_000, rates=KEPT) as platform:
+        runs, stopped = [
+            await creation.create(platform.sandboxes, CreateRequest(ttl="1h"), ALICE) for _ in range(2)
+        ]
+        await pause.stop(platform.sandboxes, stopped.id, ALICE)
+    async with open_one(charging=False):
+        clock.advance(timedelta(minutes=10))
+    for seconds in (7, 14):
+        async with paying(open_one, rates=KEPT) as platform:
+            await lifetime.change_ttl(platform.sandboxes, runs.id, "1h", ALICE)
+            clock.advance(timedelta(seconds=7))
+            assert await has(platform) == (1_000_000 - seconds * 11, 0)
+            assert (await platform.sandboxes.visible(runs.id, ALICE)).terms == runs.terms
+
+
+@pytest.mark.parametrize("sats", [0, 1_000_000])
+async def test_a_locked_disk_of_when_nothing_was_charged_is_paid_for_or_gone_after_its_time(
+    open_one: OpenPlatform, clock: ManualClock, sats: int
+) -> None:
+    async with open_one(charging=False) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await locks.lock(platform.sandboxes, sandbox.id, ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
+        clock.advance(timedelta(days=100))
+        if sats:
+            await fund(platform, sats, id="first")
+    async with paying(open_one, rates=KEPT) as platform:
+        if sats:
+            clock.advance(timedelta(seconds=7))
+            assert await has(platform) == (sats - 70, 0)
+            clock.advance(timedelta(hours=1))
+        else:
+            # It is not gone at once: its time begins when somebody should have paid.
+            await eventually(lambda: platform.sandboxes.repository.known(sandbox.id).terms.keeps_free)
+            assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.STOPPED
+            clock.advance(timedelta(days=31))
+            await gone(platform, sandbox.id)
+
+
+async def gone(platform: Platform, sandbox_id: str) -> None:
+    await eventually(lambda: platform.sandboxes.repository.peek(sandbox_id) is None)
+
+
+async def test_a_lock_keeps_no_disk_that_nobody_pays_for(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=1000, rates=KEPT) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await locks.lock(platform.sandboxes, sandbox.id, ALICE)
+        await pause.stop(platform.sandboxes, sandbox.id, ALICE)
+        await go_dry(platform, clock, timedelta(minutes=10))
+        repository = platform.sandboxes.repository
+        await eventually(lambda: repository.known(sandbox.id).terms.keeps_free)
+        until_when = repository.known(sandbox.id).expires_at
+        # Neither unlocking nor locking again buys more time.
+        await locks.unlock(platform.sandboxes, sandbox.id, ALICE)
+        await locks.lock(platform.sandboxes, sandbox.id, ALICE)
+        assert repository.known(sandbox.id).expires_at == until_when
+        # Who pays in time keeps it.
+        await fund(platform, 100_000, id="second")
+        await eventually(lambda: not repository.known(sandbox.id).terms.keeps_free)
+        await go_dry(platform, clock, timedelta(days=40))
+        await eventually(lambda: repository.known(sandbox.id).terms.keeps_free)
+        clock.advance(timedelta(days=31))
+        await gone(platform, sandbox.id)
+
+
+async def test_a_debt_of_before_is_neither_forgotten_nor_larger_when_charging_begins_again(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1000, grace_window="10m", grace_cap="10m") as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        await go_dry(platform, clock, timedelta(seconds=1050))
+        await until(platform, sandbox.id, State.GRACE)
+        before = await has(platform)
+        assert before == (0, 50)
+    async with open_one(charging=False) as platform:
+        # It may do what everybody may here, and owes what it owed.
+        await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        assert (await platform.sandboxes.visible(sandbox.id, ALICE)).state is State.READY
+        clock.advance(timedelta(hours=3))
+        assert await has(platform) == before
+    async with paying(open_one, grace_window="10m", grace_cap="10m") as platform:
+        with pytest.raises(InsufficientCredit):
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        await go_dry(platform, clock, timedelta(hours=1))
+        await until(platform, sandbox.id, State.REAPED)
+        # Its grace, a tenth of what it ever paid, begins anew with the server, as ever.
+        assert await has(platform) == (0, 150)
+        await fund(platform, 1000, id="second")
+        assert (await has(platform))[1] == 0
 
 
 async def test_charging_that_ends_twice_ends_once(open_one: OpenPlatform, clock: ManualClock) -> None:

@@ -293,6 +293,7 @@ def begin_charge(
     subject: str,
     rate: Rate,
     now: datetime,
+    use: Use = Use.RUNNING,
     ready_at: datetime | None = None,
     step: int = 0,
     key: str = "",
@@ -306,7 +307,7 @@ def begin_charge(
         owner,
         id=meter_id,
         subject=subject,
-        use=Use.RUNNING,
+        use=use,
         rate=rate,
         now=now,
         at=ready_at,
@@ -326,8 +327,8 @@ def open_holds(conn: Connection, owner: str) -> list[Hold]:
 def end_charges(conn: Connection, *, now: datetime) -> None:
     """Let every meter run at nothing from now on, and free all holds: the operator charges no more.
 
-    Meters stay open. When people pay here again, each goes on with the next step of what it belongs to; the
-    time between is nobody's debt.
+    Meters stay open. When people pay here again, each is taken up by what it belongs to; the time between is
+    nobody's debt.
     """
     for row in conn.execute(
         select(meters).where(meters.c.closed_at.is_(None), meters.c.rate_msats > 0)
@@ -337,6 +338,12 @@ def end_charges(conn: Connection, *, now: datetime) -> None:
     waiting = select(ledger_pendings.c.id, ledger_pendings.c.debit).where(ledger_pendings.c.id.like("hold:%"))
     for id, debit in conn.execute(waiting).all():
         release(conn, debit.removeprefix(bucket_id("")), id, reason="nothing is charged any more", now=now)
+
+
+def at_nothing(conn: Connection) -> set[str]:
+    """Return the open meters that run at nothing, by id."""
+    query = select(meters.c.id).where(meters.c.closed_at.is_(None), meters.c.rate_msats == 0)
+    return set(conn.execute(query).scalars())
 
 
 def set_policy(

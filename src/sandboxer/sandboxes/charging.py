@@ -8,7 +8,7 @@ Sandboxes that pay nothing (the owner's, free profiles) cost no SQL statement he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -30,6 +30,7 @@ from sandboxer.money.buckets import load_bucket, look_at_once, settle_account
 from sandboxer.money.metering import (
     HOLDS,
     HoldPolicy,
+    at_nothing,
     begin_charge,
     change_rate,
     close_meter,
@@ -39,7 +40,7 @@ from sandboxer.money.metering import (
     release,
 )
 from sandboxer.money.policy import Use
-from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
+from sandboxer.money.pricing import FREE, Pricing, RateCard, Size, rate_card
 from sandboxer.money.records import Bucket
 from sandboxer.money.statements import account_view, actuals
 from sandboxer.sandboxes.lifecycle import State
@@ -189,6 +190,33 @@ class Charging:
             return {"sats": spent_sats(conn, after, now=now)}
         return {}
 
+    def to_take_up(self, conn: Connection, sandboxes: Sequence[Sandbox]) -> list[Sandbox]:
+        """Return those that have a price and pay nothing, since nothing was charged when they last changed:
+        what paid before, and disks of what began for nothing. What runs for nothing pays when it gets more.
+        """
+        waiting = at_nothing(conn)
+        return [
+            one
+            for one in sandboxes
+            if (meter_id(one.id) in waiting and rate_now(one) > 0)
+            or (one.terms.is_free and one.state is State.STOPPED and self._card(one).stored)
+        ]
+
+    def taken_up(self, sandbox: Sandbox) -> Terms:
+        """Return the terms on which it goes on: those that it had, or those of now if it had none."""
+        return replace(sandbox.terms, card=self._card(sandbox)) if sandbox.terms.is_free else sandbox.terms
+
+    def take_up(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
+        """Let its meter, if it has one, go on at its rate."""
+        wanted = due(replace(sandbox, terms=self.taken_up(sandbox)))
+        if wanted is not None and find_meter(conn, meter_id(sandbox.id)) is not None:
+            change_rate(conn, meter_id(sandbox.id), use=wanted[0], rate=wanted[1], now=now)
+
+    def _card(self, sandbox: Sandbox) -> RateCard:
+        if self.is_free(sandbox.account, sandbox.profile):
+            return FREE
+        return rate_card(sandbox.profile, size_of(sandbox.resources), self.pricing)
+
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
         """Return the terms of a sandbox that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
         given = quotes.find(conn, quote_id, sandbox.account)
@@ -278,7 +306,7 @@ class Charging:
             if wanted is not None:
                 # One that ran before without a meter, when nothing was charged, pays from now on.
                 since = after.ready_at if before is None or before.ready_at is None else now
-                self._begin(conn, after, hold, wanted[1], now, since)
+                self._begin(conn, after, hold, wanted, now, since)
                 _look_for_caps(conn, after, now)
             elif hold is not None:
                 release(conn, after.account, hold, reason=after.reason, now=now)
@@ -300,17 +328,21 @@ class Charging:
         conn: Connection,
         sandbox: Sandbox,
         hold: str | None,
-        rate: Rate,
+        wanted: tuple[Use, Rate],
         now: datetime,
         since: datetime | None,
     ) -> None:
+        if hold is None:
+            # It began when nothing was charged, and its account may never have paid.
+            records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
         begin_charge(
             conn,
             sandbox.account,
             hold_id=hold,
             meter_id=meter_id(sandbox.id),
             subject=sandbox.id,
-            rate=rate,
+            use=wanted[0],
+            rate=wanted[1],
             now=now,
             ready_at=since,
             step=sandbox.version,

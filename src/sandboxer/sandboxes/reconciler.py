@@ -93,6 +93,11 @@ async def reconcile(dependencies: SandboxDependencies) -> None:
                 group.create_task(_settle(dependencies, sandbox, seen, verdict, limit))
     if not dependencies.repository.is_charged:
         await _end_grace(dependencies)
+    for sandbox in await dependencies.repository.to_take_up():
+        try:
+            await dependencies.repository.take_up(sandbox)
+        except Exception:
+            log.exception("%s does not pay yet", sandbox.id)
     for backend in dependencies.backends.values():
         if isinstance(backend, Spares):
             for sandbox_id in await backend.spares():

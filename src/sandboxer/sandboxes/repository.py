@@ -5,7 +5,7 @@ Who pays, and whether a sandbox may run, is decided in the transaction of the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -19,7 +19,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.charging import OCCUPYING, check_slots
+from sandboxer.sandboxes.charging import ACTOR, OCCUPYING, check_slots
 from sandboxer.sandboxes.lifecycle import LIFECYCLE, LIVE, OVER, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.terms import Terms
@@ -63,6 +63,15 @@ class Charges(Protocol):
         self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
     ) -> timedelta:
         """Return how long its disk is kept when it stops: at most the retention time."""
+
+    def to_take_up(self, conn: Connection, sandboxes: Sequence[Sandbox]) -> list[Sandbox]:
+        """Return those that have a price and pay nothing, since nothing was charged when they changed."""
+
+    def taken_up(self, sandbox: Sandbox) -> Terms:
+        """Return the terms on which such a one goes on."""
+
+    def take_up(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
+        """Let its meter, if it has one, go on at its rate."""
 
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
@@ -109,6 +118,26 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
             return retention
         return await self.store.read(
             lambda conn: charges.kept_for(conn, sandbox, retention=retention, now=now)
+        )
+
+    async def to_take_up(self) -> list[Sandbox]:
+        """Return what has a price and pays nothing, because nothing was charged until now."""
+        charges, living = self._charges, list(self.living())
+        if charges is None or not living:
+            return []
+        return await self.store.read(lambda conn: charges.to_take_up(conn, living))
+
+    async def take_up(self, sandbox: Sandbox) -> None:
+        """Let it pay from now on."""
+        charges, now = self._charges, self.clock.now()
+        assert charges is not None
+        await self.amend(
+            sandbox.id,
+            kind="sandbox.terms_changed",
+            actor=ACTOR,
+            reason="charging_began",
+            decide=lambda one: {"terms": charges.taken_up(one)},
+            also=lambda conn, _: charges.take_up(conn, sandbox, now=now),
         )
 
     async def terms_of_more(self, sandbox: Sandbox) -> Terms:

@@ -37,7 +37,7 @@ from sandboxer.sandboxes.demands import (
     wanted,
 )
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.lifetime import destroy, remove
@@ -138,16 +138,26 @@ class CreditLoop(Reconciler):
         )
 
     async def _keep(self, sandbox: Sandbox, condition: Condition) -> None:
-        """Charge the disk of a stopped sandbox at its rate, or at none if any rate would be too much."""
+        """Charge the disk of a stopped sandbox at its rate, or at none if any rate would be too much. A lock
+        does not pay: what it keeps is gone then after its time, which begins now.
+        """
         is_free, at = keeps_free(sandbox, condition)
         if is_free is sandbox.terms.keeps_free or not (is_free or sandbox.terms.card.stored):
             return
+        kept = await self._dependencies.repository.kept_for(sandbox, self._dependencies.retention)
+        until = self.clock.now() + kept
+
+        def decide(one: Sandbox) -> dict[str, object]:
+            is_waiting = is_free and one.locked_at is not None and one.state is State.STOPPED
+            ends = {"expires_at": until} if is_waiting else {}
+            return {"terms": replace(one.terms, keeps_free=is_free), **ends}
+
         await self._dependencies.repository.amend(
             sandbox.id,
             kind="sandbox.terms_changed",
             actor=ACTOR,
             reason="kept_free" if is_free else "pays_for_its_disk",
-            decide=lambda one: {"terms": replace(one.terms, keeps_free=is_free)},
+            decide=decide,
             at=at,
         )
 

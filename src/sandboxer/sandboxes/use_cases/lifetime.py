@@ -68,8 +68,11 @@ def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
 
 
 def ends_at(sandbox: Sandbox) -> datetime | None:
-    """Return when its time is over. The disk of a locked sandbox is kept until it is unlocked."""
-    if sandbox.locked_at is not None and sandbox.state is State.STOPPED:
+    """Return when its time is over. The disk of a locked sandbox is kept until it is unlocked, or until
+    nobody pays for it.
+    """
+    is_guarded = sandbox.locked_at is not None and not sandbox.terms.keeps_free
+    if is_guarded and sandbox.state is State.STOPPED:
         return None
     return sandbox.expires_at
 

@@ -77,7 +77,7 @@ async def unlock(dependencies: SandboxDependencies, sandbox_id: str, caller: Cal
 
     def unlocked(current: Sandbox) -> Mapping[str, object]:
         changes: dict[str, object] = {"locked_at": None}
-        if current.state is State.STOPPED:
+        if current.state is State.STOPPED and not current.terms.keeps_free:
             # Its retention starts now; otherwise unlocking could remove it at once.
             changes["expires_at"] = now + dependencies.retention
         return changes
