@@ -224,6 +224,30 @@ def test_a_delegated_key_may_what_its_scopes_say_and_ends_with_its_token(up: Up,
             Sandbox.list(api_key=api_key_of(token)).next_items()
 
 
+def test_who_may_not_change_rules_of_egress_does_not_change_them_by_this_door(up: Up, api_key: str) -> None:
+    with Sandboxer(owner_file=up.owner_file, url=up.url) as owner:
+        scopes = ["sandboxes:create", "sandboxes:manage", "sandboxes:destroy"]
+        child = owner.keys.delegate("no network", scopes)
+        key = api_key_of(owner.keys.issue_bearer(child.public_key).bearer_token)
+        with Sandboxer(public_key=child.public_key, secret_key=child.secret_key, url=up.url) as worker:
+            packages = worker.create(profile="profile.packages").id
+        before = owner.sandbox(packages).egress.show()
+        wanted = {"allow_out": ["elsewhere.example.org"], "deny_out": ["0.0.0.0/0"]}
+        with pytest.raises(SandboxException, match="account:manage"):
+            Sandbox.update_network(packages.replace("_", "-"), wanted, api_key=key)
+        assert owner.sandbox(packages).egress.show() == before
+        assert Sandbox.kill(packages.replace("_", "-"), api_key=key)
+
+
+def test_another_network_leaves_limits_of_the_traffic_as_they_are(up: Up, api_key: str) -> None:
+    with Sandboxer(owner_file=up.owner_file, url=up.url) as owner, Sandbox.create() as sandbox:
+        egress = owner.sandbox(sandbox.sandbox_id.replace("-", "_")).egress
+        egress.replace(default="allow", rules=[], limits={"max_bytes": 5000})
+        sandbox.update_network({"deny_out": ["8.8.8.8"]})
+        shown = egress.show()
+        assert ([rule.host for rule in shown.rules], shown.limits.max_bytes) == (["8.8.8.8", "*"], 5000)
+
+
 def test_the_command_line_prints_an_environment_that_works(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     said = Cli(up.environment)("e2b", "env", "--account", "printed")
     assert said.code == 0, said.err

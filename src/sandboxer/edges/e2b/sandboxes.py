@@ -283,13 +283,15 @@ def _always_says_memory(request: Request) -> bool:
 
 
 async def change_network(asked: AskedPathBody[SandboxPath, control.ChangeNetwork]) -> Response:
-    """Replaces what it may reach; what is left out is as its profile says."""
+    """Replaces what it may reach; what is left out is as its profile says, and limits stay as they are."""
     record = await present(asked)
     network = _network(asked.body, asked.body.allow_internet_access)
     profile = asked.platform.sandboxes.profiles.find(record.profile)
     policy = Policy() if network == "none" else policy_of(network, profile, Packages())
     policy = _with(policy, _details(asked.platform, asked.body, asked.caller))
-    await asked.platform.access.egress.change(record.id, asked.caller, lambda _: policy)
+    await asked.platform.access.egress.change(
+        record.id, asked.caller, lambda standing: replace(policy, limits=standing.limits)
+    )
     return Response(status_code=204)
 
 

@@ -168,7 +168,12 @@ METRICS = _ONE.operation("e2bMetrics", "GET /metrics", "What it uses", control.M
 LOGS = _ONE_V2.operation("e2bLogs", "GET /logs", "What happened to it", control.Logs)
 
 NETWORK = _ONE.operation(
-    "e2bNetwork", "PUT /network", "Say what it reaches from now on", Nothing(), body=control.ChangeNetwork
+    "e2bNetwork",
+    "PUT /network",
+    "Say what it reaches from now on",
+    Nothing(),
+    body=control.ChangeNetwork,
+    needs=needs(Scope.ACCOUNT_MANAGE),
 )
 TAKE_SNAPSHOT = _ONE.operation(
     "e2bTakeSnapshot",
