@@ -42,9 +42,14 @@ def packed(*entries: Entry) -> bytes:
     return held.getvalue()
 
 
-def docker_archive(layer: bytes, *, diff_id: str | None = None, raw: bytes | None = None) -> bytes:
+def docker_archive(
+    layer: bytes, *, diff_id: str | None = None, raw: bytes | None = None, **config: object
+) -> bytes:
     digest = diff_id or hashlib.sha256(layer).hexdigest()
-    about = {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]}, "config": {"Env": ["A=b"]}}
+    about = {
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        "config": {"Env": ["A=b"], **config},
+    }
     manifest = [{"Config": "c.json", "RepoTags": [], "Layers": ["l.tar"]}]
     return packed(
         file("manifest.json", json.dumps(manifest).encode()),

@@ -128,10 +128,7 @@ class Waker:
         """
         if _is_awake(await self._find(target)):
             return False
-        lock = self._locks.get(target.sandbox_id)
-        if lock is None:
-            lock = self._locks[target.sandbox_id] = asyncio.Lock()
-        async with lock:
+        async with self.turn(target.sandbox_id):
             sandbox = await self._find(target)
             if _is_awake(sandbox):
                 return True
@@ -152,6 +149,10 @@ class Waker:
             self._failed.pop(target.sandbox_id, None)
             await self._targets().woken(target)
             return True
+
+    def turn(self, sandbox_id: str) -> asyncio.Lock:
+        """Returns what whoever wakes this sandbox holds, so that what is to run in it is started once."""
+        return self._locks.setdefault(sandbox_id, asyncio.Lock())
 
     async def _wake(self, sandbox: Sandbox, target: Target) -> None:
         caller = Caller(public_key="system:proxy", account=target.account)

@@ -333,8 +333,12 @@ async def _awake(asked: Asked[SandboxPath, Any, Any], body: control.Connect) -> 
     record = await _live_for(asked, body.timeout, never_less=True)
     if record.state not in PAUSED:
         return record
-    resumed = await pause.resume(asked.platform.sandboxes, record.id, asked.caller)
-    await begin(asked.platform, resumed, asked.caller, asked.lease)
+    async with asked.platform.access.ports.waker.turn(record.id):
+        # Another request may have woken it meanwhile.
+        if (standing := await present(asked)).state not in PAUSED:
+            return standing
+        resumed = await pause.resume(asked.platform.sandboxes, record.id, asked.caller)
+        await begin(asked.platform, resumed, asked.caller, asked.lease)
     return resumed
 
 
