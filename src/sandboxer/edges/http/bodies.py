@@ -205,9 +205,11 @@ class Download(Response):
             sent = 0
             try:
                 while chunk:
+                    # What a file grew by meanwhile is left out: its length was said.
+                    chunk = chunk if self._length is None else chunk[: self._length - sent]
                     sent += len(chunk)
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    chunk = await anext(source, b"")
+                    chunk = b"" if sent == self._length else await anext(source, b"")
             except SandboxerError as error:
                 log.warning("download cut short (%s): %s", request_id_of(scope), error)
                 return
