@@ -60,3 +60,40 @@ def test_its_content_is_written_read_listed_and_removed(real_up: Up, real_key: s
         assert Sandbox.list().next_items() == []
     finally:
         Volume.destroy(volume.volume_id)
+
+
+def test_links_in_a_volume_lead_nowhere_in_the_sandbox_that_has_it(real_up: Up, real_key: str) -> None:
+    """By links that an earlier program had left, whoever may use a volume read and wrote root's home."""
+    volume = Volume.create("e2b-links")
+    with Sandbox.create(
+        timeout=120, volume_mounts={"/mnt/data": volume}, allow_internet_access=False
+    ) as sandbox:
+        sandbox.commands.run(
+            "echo secret > /root/secret; cd /mnt/data; mkdir deep; echo inside > deep/file;"
+            " ln -s /root out; ln -s /root/secret leaf; ln -s ../../root up; ln -s deep/../../.. winding;"
+            " ln -s round round; ln -s deep near; ln -s /mnt/data/deep/file whole; ln -s /mnt/data root",
+            user="root",
+        )
+        for path in ("/leaf", "/out/secret", "/up/secret", "/winding/root/secret", "/round"):
+            with pytest.raises(VolumeException, match=r"400.*link"):
+                volume.read_file(path)
+        for act in (
+            lambda: volume.write_file("/out/evil", "x", force=True),
+            lambda: volume.write_file("/leaf", "x", force=True),
+            lambda: volume.make_dir("/out/evil", force=True),
+            lambda: volume.update_metadata("/leaf", mode=0o777),
+            lambda: volume.list("/out"),
+            lambda: volume.remove("/out/secret"),
+        ):
+            with pytest.raises(VolumeException, match=r"400.*out of the volume"):
+                act()
+        seen = sandbox.commands.run("ls /root; stat -c %a /root/secret; cat /root/secret", user="root")
+        assert seen.stdout.split() == ["secret", "644", "secret"]
+        for path in ("/near/file", "/whole", "/root/near/file"):
+            assert volume.read_file(path) == "inside\n"
+        volume.write_file("/near/other", "by a link")
+        assert sandbox.files.read("/mnt/data/deep/other") == "by a link"
+        assert volume.get_info("/leaf").target == "/root/secret"
+        volume.remove("/out")
+        assert sandbox.commands.run("ls /root", user="root").stdout.split() == ["secret"]
+    Volume.destroy(volume.volume_id)

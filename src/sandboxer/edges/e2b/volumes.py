@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -32,6 +33,8 @@ Q = TypeVar("Q", bound=ContentQuery)
 # E2B's have no size.
 _SIZE_MB = 1024
 _MOST = 1000
+# As many as Linux follows.
+_MOST_LINKS = 40
 _TYPES = {FileKind.FILE: "file", FileKind.DIRECTORY: "directory", FileKind.SYMLINK: "symlink"}
 
 
@@ -83,11 +86,7 @@ class _Place:
     asked: Asked[VolumePath, Any, Any]
     sandbox_id: str
     root: str
-
-    @property
-    def path(self) -> str:
-        said: str = self.asked.query.path
-        return posixpath.normpath(self.root + posixpath.normpath("/" + said.strip()))
+    path: str
 
     async def stat(self) -> FileInfo:
         files = self.asked.platform.work.files
@@ -133,14 +132,49 @@ class _Place:
 
 
 @asynccontextmanager
-async def _place(asked: Asked[VolumePath, Q, Any]) -> AsyncIterator[_Place]:
+async def _place(asked: Asked[VolumePath, Q, Any], *, follow: bool = True) -> AsyncIterator[_Place]:
+    """Opens the path that a request names; if it is not to `follow`, a link in its last place is meant."""
     content = asked.platform.artifacts.volume_content
     async with content.open(asked.path.volume_id, asked.caller, PROFILE) as (sandbox_id, root):
-        yield _Place(asked, sandbox_id, root)
+        said = posixpath.normpath("/" + asked.query.path.strip()).strip("/")
+        begun = _Place(asked, sandbox_id, root, root)
+        yield replace(begun, path=await _without_links(begun, said, follow=follow))
+
+
+async def _without_links(place: _Place, said: str, *, follow: bool) -> str:
+    """Returns where a path of a volume leads. Raises InvalidRequest if a link in it leads out of the volume:
+    whoever may use the volume may not use the rest of a sandbox that has it.
+    """
+    found, left, links = place.root, said.split("/") if said else [], 0
+    while left:
+        found = posixpath.normpath(f"{found}/{left.pop(0)}")
+        if found != place.root and not found.startswith(place.root + "/"):
+            break
+        if not left and not follow:
+            return found
+        try:
+            info = await replace(place, path=found).stat()
+        except PathNotFound:
+            if ".." in left:
+                raise
+            # What is not there has no links; whoever wants it there makes it.
+            return posixpath.join(found, *left)
+        if info.kind is FileKind.SYMLINK and info.link_target is not None:
+            links += 1
+            if links > _MOST_LINKS:
+                raise InvalidRequest(field="path", why=f"there are more than {_MOST_LINKS} links in it")
+            target = posixpath.join(posixpath.dirname(found), info.link_target, "")
+            inside = target.removeprefix(place.root + "/")
+            if inside == target:
+                break
+            found, left = place.root, [*inside.split("/"), *left]
+    else:
+        return found
+    raise InvalidRequest(field="path", why="a link in it leads out of the volume")
 
 
 async def stat(asked: Asked[VolumePath, ContentQuery]) -> Response:
-    async with _place(asked) as place:
+    async with _place(asked, follow=False) as place:
         return answer(place.shown(await place.stat()))
 
 
@@ -152,7 +186,7 @@ async def change(asked: Asked[VolumePath, ContentQuery, control.Owned]) -> Respo
 
 
 async def remove_path(asked: Asked[VolumePath, ContentQuery]) -> Response:
-    async with _place(asked) as place:
+    async with _place(asked, follow=False) as place:
         if place.path == place.root:
             raise InvalidRequest(field="path", why="a volume without its root is none; remove the volume")
         await asked.platform.work.files.remove(place.sandbox_id, asked.caller, place.path, recursive=True)
