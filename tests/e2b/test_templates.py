@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -12,14 +13,15 @@ from e2b.exceptions import BuildException
 from e2b.template.types import TemplateBuildStatus
 
 from e2b import Sandbox, SandboxException, Template
-from sandboxer.artifacts.images.builders.templates import Step, dockerfile_of
+from sandboxer.artifacts.images.builders.templates import Build, Step, dockerfile_of
 from sandboxer.artifacts.images.builders.templates import Template as Plan
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.requests import WantedResources
 from tests.artifacts.engines import BUSYBOX
 from tests.support.builds import tiny_images
 from tests.support.e2b import new_api_key, pointed_at
 from tests.support.http.real import IMAGES
-from tests.support.platforms import Up, real_platform, why_not_real
+from tests.support.platforms import Up, real_platform, scripted_platform, why_not_real
 
 SETTINGS = {
     "SANDBOXER_CHARGING": "false",
@@ -191,3 +193,31 @@ def test_whatever_a_command_is_it_stays_one_instruction() -> None:
     said = [line.split()[0] for line in written.dockerfile.splitlines()]
     assert said == ["FROM", "USER", "RUN", "USER", "WORKDIR", "RUN"]
     assert written.steps == [0, 0, 0, 0, 0, 1]
+
+
+def test_lines_without_a_word_are_not_kept_without_end() -> None:
+    build = Build("id", "account", "name", ("default",), WantedResources())
+    for _ in range(1000):
+        build.say("", datetime.now(UTC))
+        build.say("\n" * 1000, datetime.now(UTC))
+    assert len(build.lines) < 10_000
+    assert build.lines[-1].text == "(the rest is left out)"
+
+
+def test_whoever_opens_more_and_more_builds_loses_them_before_others_lose_theirs(tmp_path: Path) -> None:
+    with (
+        scripted_platform(tmp_path / "state", charging=False, image_makers="everyone") as up,
+        httpx.Client(base_url=f"{up.url}/e2b", trust_env=False, timeout=60) as http,
+    ):
+
+        def opened(key: str) -> str:
+            made = http.post("/v3/templates", headers={"X-API-Key": key}, json={"name": "mine"})
+            assert made.status_code == 202, made.text
+            return f"/templates/mine/builds/{made.json()['buildID']}/status"
+
+        victim = new_api_key(up, "victim")
+        mine = opened(victim)
+        for key in [new_api_key(up, f"greedy-{no}") for no in range(8)]:
+            for _ in range(9):
+                opened(key)
+        assert http.get(mine, headers={"X-API-Key": victim}).status_code == 200
