@@ -145,7 +145,7 @@ async def it_runs_on_without_sats(run: Run) -> None:
         for _ in range(DEAF_TO):
             backend.fail_next("stop", BackendLost(why="the model's wall is deaf"))
         await run.world.live(300 * SECOND, is_obeyed=False)
-        await run.oracle.check()
+        await run.oracle.check(caps_of=person)
     finally:
         backend._failures.clear()
 

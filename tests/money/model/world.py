@@ -9,20 +9,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from sandboxer.accounts.authority import load_authority
+from sandboxer.accounts.caps import NO_CAPS
 from sandboxer.accounts.revocation import ending
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.heartbeat import BEAT, read_beat
 from sandboxer.money.reconciler import attend_due
-from sandboxer.sandboxes.demands import read_condition, wanted
+from sandboxer.sandboxes.demands import is_kept, read_condition, wanted
 from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.faults.lying_host import LyingHost
@@ -202,6 +205,15 @@ class World:
             for one in mine:
                 if (demand := wanted(one, condition)) is not None:
                     return f"{one.id} is {one.state.value} and should: {demand}"
+        return self._past_a_cap(conn, [one for one in living if is_kept(one)], now)
+
+    def _past_a_cap(self, conn: Connection, kept: list[Sandbox], now: datetime) -> str:
+        """A disk that is kept costs nothing from its cap on, though nobody was there at that moment."""
+        for one in kept:
+            if one.terms.keeps_free or load_authority(conn, one.account).caps == NO_CAPS:
+                continue
+            if one.id in read_condition(conn, one.account, [one], now=now).reached:
+                return f"{one.id} is kept beyond a cap, and pays"
         return ""
 
 
