@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import pytest
+from sqlalchemy import Connection
 
 from sandboxer.access.egress.authority import BUNDLE
 from sandboxer.access.egress.policy import Ask, Deny
@@ -21,7 +23,7 @@ from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.warm import Kind, Rests, WarmPool
 from tests.support.clock import eventually
-from tests.support.sandboxes import ALICE, OpenPlatform
+from tests.support.sandboxes import ALICE, BOB, OpenPlatform
 
 POOL = {"warm_pool": {"profile.agent-dev": 2}}
 
@@ -66,6 +68,54 @@ async def test_a_name_that_is_taken_costs_no_warm_sandbox(open_one: OpenPlatform
         with pytest.raises(Conflict):
             await creation.create(platform.sandboxes, wanted, ALICE)
         assert set(backend.boxes) == waiting
+
+
+async def test_a_warm_sandbox_that_was_refused_to_somebody_is_given_to_the_next(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    wanted = CreateRequest(profile="profile.e2b")
+
+    def refuse(conn: Connection, sandbox_id: str) -> None:
+        raise Conflict(why="not now")
+
+    async with open_one(warm_pool={"profile.e2b": 2}) as platform:
+        warm, outlets = platform.sandboxes.warm, platform.access.egress.outlets
+        await eventually(lambda: warm.count() == 2)
+        waiting, over = set(backend.boxes), asyncio.Event()
+        # Nothing is made for the pool as long as somebody's create is under way.
+        platform.sandboxes.operations.start("sbx_another", "create", over.wait)
+        with pytest.raises(Conflict):
+            await creation.create(platform.sandboxes, wanted, ALICE, also=refuse)
+        over.set()
+        assert set(backend.boxes) == waiting
+        assert not any(map(outlets.outlet, waiting))
+        assert warm.count() == 2
+        made = await creation.create(platform.sandboxes, wanted, BOB)
+        assert made.id in waiting
+        outlet = outlets.outlet(made.id)
+        assert outlet is not None
+        assert outlet.account == BOB.account
+
+
+async def test_a_warm_sandbox_whose_way_out_does_not_open_fails_and_leaves_nothing(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    wanted = CreateRequest(profile="profile.e2b")
+    async with open_one(warm_pool={"profile.e2b": 1}) as platform:
+        warm, outlets = platform.sandboxes.warm, platform.access.egress.outlets
+        await eventually(lambda: warm.count() == 1)
+        first = await creation.create(platform.sandboxes, wanted, ALICE)
+        await eventually(lambda: warm.count() == 1)
+        (spare,) = set(backend.boxes) - {first.id}
+        backend.die(spare)
+        with pytest.raises(BackendLost):
+            await creation.create(platform.sandboxes, wanted, ALICE)
+        assert spare not in backend.boxes
+        record = await platform.sandboxes.repository.find(spare)
+        assert record is not None
+        assert record.state is State.FAILED
+        await outlets.flush()
+        assert outlets.outlet(spare) is None
 
 
 async def test_the_pool_is_emptied_when_the_server_ends_and_others_stay(
@@ -116,7 +166,7 @@ async def test_what_every_owner_gets_is_in_a_warm_sandbox_before_anybody_has_it(
 
 
 class Between:
-    """A start hook that comes after the others, before a claimed spare has a record."""
+    """A start hook that comes after the others, before a claimed spare is answered for."""
 
     def __init__(self, act: Callable[[], Awaitable[object]]) -> None:
         self._act = act

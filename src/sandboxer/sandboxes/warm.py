@@ -36,6 +36,7 @@ class Kind:
 
 @brief_value_class
 class Spare:
+    kind: Kind
     handle: Handle
     # By start hook. One that is not among them has done nothing in it yet.
     rests: Rests
@@ -72,6 +73,13 @@ class WarmPool:
         self._reserved.add(spare.handle.sandbox_id)
         self._called.set()
         return spare
+
+    def give_back(self, spare: Spare) -> bool:
+        """Take one back that nobody got after all. False: others were made meanwhile, and it must go."""
+        if len(self._ready[spare.kind]) >= self._wanted[spare.kind]:
+            return False
+        self._ready[spare.kind].appendleft(spare)
+        return True
 
     def claimed(self, sandbox_id: str) -> None:
         self._reserved.discard(sandbox_id)
@@ -129,7 +137,7 @@ class WarmPool:
             except BaseException:
                 await backend.teardown(sandbox_id)
                 raise
-            self._ready[kind].append(Spare(handle, rests))
+            self._ready[kind].append(Spare(kind, handle, rests))
         finally:
             self._reserved.discard(sandbox_id)
 

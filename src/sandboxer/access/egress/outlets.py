@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
@@ -64,6 +65,20 @@ class _Open:
     sandbox: Sandbox
     task: asyncio.Task[None] | None = None
     is_closed: bool = False
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Prepared:
+    """The way out of a spare: what is the same for every owner, and does the rest when it gets one."""
+
+    begin: Callable[[Sandbox], Awaitable[None]]
+    certificate: bytes
+    sealed_key: bytes
+    # Of its owner, as its record was written: what is kept, its own rules and those of the account.
+    found: tuple[KeptOutlet, Policy, list[Policy]] | None = None
+
+    async def __call__(self, sandbox: Sandbox) -> None:
+        await self.begin(sandbox)
 
 
 @brief_value_class
@@ -132,6 +147,8 @@ class Outlets:
             patience=patience or Patience(),
         )
         self._open: dict[str, _Open] = {}
+        # Those of spares, for as long as somebody may get them.
+        self._prepared: WeakValueDictionary[str, _Prepared] = WeakValueDictionary()
         # Two tasks must not charge the same bytes.
         self._settling = asyncio.Lock()
         # Only one task at a time reads rules and applies them, so that an earlier read never wins.
@@ -175,35 +192,45 @@ class Outlets:
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
-        await self._begin(open_guest, None, sandbox)
-
-    async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
-        """Makes the authority of a spare, and puts in what trusts it; its rules are those of its owner."""
-        made = None
-        if self._has_way_out(order.trust):
-            made = make_authority(order.sandbox_id, self._clock.now())
-            await place_files((await open_guest()).files, made.certificate_pem, order.sandbox_id)
-        return partial(self._begin, open_guest, made)
-
-    async def _begin(self, open_guest: OpenGuest, placed: KeptAuthority | None, sandbox: Sandbox) -> None:
-        """Opens the way out. `placed`: the authority that it trusts already."""
         if not self._leads_out(sandbox):
             return
         guest = await open_guest()
-        entry, relay = await together(self._trusted(guest, placed, sandbox), _listen(guest, sandbox))
+        entry, relay = await together(self._trusted(guest, sandbox), _listen(guest, sandbox))
+        self._lead(entry, relay)
+
+    async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
+        """Makes the authority of a spare, and puts in what trusts it; its rules are those of its owner."""
+        begin = partial(self.on_start, open_guest=open_guest)
+        if not self._has_way_out(order.trust):
+            return begin
+        made = make_authority(order.sandbox_id, self._clock.now())
+        await place_files((await open_guest()).files, made.certificate_pem, order.sandbox_id)
+        prepared = self._prepared[order.sandbox_id] = _Prepared(
+            partial(self._begin, open_guest),
+            made.certificate_pem,
+            self._seal.close(made.key_pem, context=_context(order.sandbox_id)),
+        )
+        return prepared
+
+    async def _begin(self, open_guest: OpenGuest, sandbox: Sandbox) -> None:
+        """Opens the way out of what was a spare: it trusts its authority already."""
+        relay = await _listen(await open_guest(), sandbox)
+        self._lead(await self._entry(sandbox), relay)
+
+    def _lead(self, entry: _Open, relay: Relay) -> None:
+        """Has the connections of a sandbox answered by its outlet."""
         if entry.task is not None:
             entry.task.cancel()
         entry.is_closed = False
         entry.task = self._tasks.start(
             self._relay(entry.outlet, relay),
-            name=f"egress of {sandbox.id}",
+            name=f"egress of {entry.outlet.sandbox_id}",
         )
 
-    async def _trusted(self, guest: Guest, placed: KeptAuthority | None, sandbox: Sandbox) -> _Open:
+    async def _trusted(self, guest: Guest, sandbox: Sandbox) -> _Open:
         """Returns the outlet of a sandbox that trusts its authority."""
-        entry = await self._entry(sandbox, placed)
-        if placed is None:
-            await place_files(guest.files, entry.kept.certificate, sandbox.id)
+        entry = await self._entry(sandbox)
+        await place_files(guest.files, entry.kept.certificate, sandbox.id)
         return entry
 
     def _leads_out(self, sandbox: Sandbox) -> bool:
@@ -246,17 +273,13 @@ class Outlets:
         async with self._ruling:
             is_one = sandbox_id is not None
             opened = [e.outlet for id, e in self._open.items() if not is_one or id == sandbox_id]
-            # A spare that is being claimed has no record yet.
-            first = {id: self._first(e.sandbox) for id, e in self._open.items() if self._is_unrecorded(id)}
 
             def read(conn: Connection) -> list[tuple[Outlet, Rules]]:
-                found = []
-                for one in _at_or_below(conn, account, opened):
-                    kept = records.load_policy(conn, one.sandbox_id)
-                    policy = first.get(one.sandbox_id) if kept is None else kept.policy
-                    if policy is not None:
-                        found.append((one, Rules(policy, *records.wider_policies(conn, one.account))))
-                return found
+                return [
+                    (one, Rules(kept.policy, *records.wider_policies(conn, one.account)))
+                    for one in _at_or_below(conn, account, opened)
+                    if (kept := records.load_policy(conn, one.sandbox_id)) is not None
+                ]
 
             found = await self._store.read(read)
             self._unapplied.discard(changed)
@@ -276,6 +299,9 @@ class Outlets:
     def _changed(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
         del steps
         if (entry := self._open.get(sandbox.id)) is None:
+            if (prepared := self._prepared.pop(sandbox.id, None)) is not None and prepared.found is not None:
+                # At once: whoever changes rules from now on finds it among those that are open.
+                self._open[sandbox.id] = self._opened(sandbox, *prepared.found)
             return
         entry.sandbox = sandbox
         if sandbox.state in LIVE:
@@ -295,42 +321,40 @@ class Outlets:
 
     # ---- records ----
 
-    async def _entry(self, sandbox: Sandbox, placed: KeptAuthority | None) -> _Open:
+    async def _entry(self, sandbox: Sandbox) -> _Open:
         async with self._ruling:
             if (entry := self._open.get(sandbox.id)) is not None:
                 return entry
-            if self._is_unrecorded(sandbox.id):
-                # A spare that is being claimed: what is its own is written with its record.
-                kept, policy = self._new_outlet(sandbox, placed), self._first(sandbox)
-                wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
-            else:
-                if (found := await self._store.read(partial(_load, sandbox))) is None:
-                    found = await self._store.write(partial(self._ensure, sandbox))
-                kept, policy, wider = found
-            key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
-            outlet = Outlet(
-                sandbox.id,
-                sandbox.account,
-                Rules(policy, *wider),
-                self._clock.now,
-                denials=from_json(kept.denials),
-                sent=kept.sent,
-                received=kept.received,
-                authority=Authority(KeptAuthority(kept.certificate, key)),
-            )
-            entry = self._open[sandbox.id] = _Open(outlet, kept, sandbox)
+            if (found := await self._store.read(partial(_load, sandbox))) is None:
+                found = await self._store.write(partial(self._ensure, sandbox))
+            entry = self._open[sandbox.id] = self._opened(sandbox, *found)
             return entry
 
-    def _is_unrecorded(self, sandbox_id: str) -> bool:
-        return self._dependencies.repository.peek(sandbox_id) is None
+    def _opened(self, sandbox: Sandbox, kept: KeptOutlet, policy: Policy, wider: Sequence[Policy]) -> _Open:
+        key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
+        outlet = Outlet(
+            sandbox.id,
+            sandbox.account,
+            Rules(policy, *wider),
+            self._clock.now,
+            denials=from_json(kept.denials),
+            sent=kept.sent,
+            received=kept.received,
+            authority=Authority(KeptAuthority(kept.certificate, key)),
+        )
+        return _Open(outlet, kept, sandbox)
 
     def _record(self, conn: Connection, sandbox: Sandbox) -> None:
         """Writes what a new sandbox with a way out has of its own, in the transaction of its record."""
         if not self._leads_out(sandbox):
             return
-        entry = self._open.get(sandbox.id)
-        records.insert_outlet(conn, self._new_outlet(sandbox, None) if entry is None else entry.kept)
-        records.save_policy(conn, self._new_policy(sandbox))
+        prepared = self._prepared.get(sandbox.id)
+        kept, policy = self._new_outlet(sandbox, prepared), self._new_policy(sandbox)
+        records.insert_outlet(conn, kept)
+        records.save_policy(conn, policy)
+        if prepared is not None:
+            # Written again if the transaction is: what counts is announced after the commit.
+            prepared.found = kept, policy.policy, records.wider_policies(conn, sandbox.account)
 
     def _ensure(self, sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]]:
         """Writes what is missing of a sandbox that had no way out when it was recorded."""
@@ -342,13 +366,15 @@ class Outlets:
         assert found is not None
         return found
 
-    def _new_outlet(self, sandbox: Sandbox, placed: KeptAuthority | None) -> KeptOutlet:
-        made = placed or make_authority(sandbox.id, self._clock.now())
+    def _new_outlet(self, sandbox: Sandbox, prepared: _Prepared | None) -> KeptOutlet:
+        if prepared is not None:
+            certificate, sealed_key = prepared.certificate, prepared.sealed_key
+        else:
+            made = make_authority(sandbox.id, self._clock.now())
+            certificate = made.certificate_pem
+            sealed_key = self._seal.close(made.key_pem, context=_context(sandbox.id))
         return KeptOutlet(
-            sandbox_id=sandbox.id,
-            account=sandbox.account,
-            certificate=made.certificate_pem,
-            sealed_key=self._seal.close(made.key_pem, context=_context(sandbox.id)),
+            sandbox_id=sandbox.id, account=sandbox.account, certificate=certificate, sealed_key=sealed_key
         )
 
     def _new_policy(self, sandbox: Sandbox) -> KeptPolicy:
@@ -381,7 +407,7 @@ class Outlets:
     async def settle(self, sandbox_id: str) -> None:
         """Records and charges all traffic so far."""
         async with self._settling:
-            if (entry := self._open.get(sandbox_id)) is None or self._came_to_nothing(entry):
+            if (entry := self._open.get(sandbox_id)) is None:
                 return
             if (counted := _counted(entry)) != entry.kept or entry.is_closed:
                 try:
@@ -391,17 +417,6 @@ class Outlets:
                     return
             if entry.is_closed and not entry.outlet.flows:
                 self._open.pop(sandbox_id, None)
-
-    def _came_to_nothing(self, entry: _Open) -> bool:
-        """Tells whether it was opened in a spare whose claim was refused then, and closes it."""
-        id = entry.sandbox.id
-        if entry.is_closed or not self._is_unrecorded(id) or self._dependencies.warm.holds(id):
-            return False
-        if entry.task is not None:
-            entry.task.cancel()
-        entry.outlet.idle.close()
-        del self._open[id]
-        return True
 
     def _save(self, sandbox: Sandbox, counted: KeptOutlet, conn: Connection) -> KeptOutlet:
         if self._charges is not None:

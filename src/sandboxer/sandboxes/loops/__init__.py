@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # After a failure (a full host, say), how long to leave it.
 PAUSE = timedelta(seconds=10)
 # How long another is not made after one was taken, if there are more: whoever has it is using it now.
-LULL_S = 0.1
+LULL_S = 0.25
 
 
 def start_loops(dependencies: SandboxDependencies, tasks: TaskOwner) -> None:

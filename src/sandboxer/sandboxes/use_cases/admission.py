@@ -200,7 +200,7 @@ class Purchases:
         payment = taken.payment
         try:
             funded = _both(also, self._funding(checkout, payment))
-            made = await self._make(wanted, buyer, proof, funded, is_funded=True)
+            made = await self._make(wanted, buyer, proof, funded)
         except BaseException:
             await checkout.withdraw(payment.id, "nothing came of what it was to pay for")
             raise
@@ -232,7 +232,7 @@ class Purchases:
             raise refusal_of(payment)
         if (sandbox_id := payment.details.get("sandbox_id")) is not None:
             return await self.sandboxes.visible(str(sandbox_id), buyer)
-        return await self._make(wanted, buyer, proof, also, is_funded=False)
+        return await self._make(wanted, buyer, proof, also)
 
     async def _make(
         self,
@@ -240,15 +240,13 @@ class Purchases:
         buyer: Caller,
         proof: GenesisProof | None,
         also: Also | None,
-        *,
-        is_funded: bool,
     ) -> Sandbox:
         authority = await self.admission.authorities.of(buyer)
         if authority.is_delegated:
             # A wallet may be linked to a delegated key: paying gives it no scope that the key has not.
             demand(authority, Scope.SANDBOXES_CREATE, now=self.sandboxes.clock.now())
         async with self.admission.of(wanted, buyer, proof) as admitted:
-            return await creation.create(self.sandboxes, admitted, buyer, also=also, is_funded=is_funded)
+            return await creation.create(self.sandboxes, admitted, buyer, also=also)
 
     def _funding(self, checkout: Checkout, payment: Payment) -> Also:
         now = self.sandboxes.clock.now()

@@ -40,6 +40,7 @@ from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes import requests as planning
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import OVER, Signal
+from sandboxer.sandboxes.operations import Operation
 from sandboxer.sandboxes.profiles import Profile, Setup
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
@@ -56,12 +57,10 @@ async def create(
     *,
     wait: bool = True,
     also: Also | None = None,
-    is_funded: bool = False,
 ) -> Sandbox:
     """Create a sandbox and wait until it is ready, or only until it is recorded.
 
-    `also` is written in the transaction of the record, so that a repeated request finds it there. With
-    `is_funded`, it brings the credit that pays for this sandbox.
+    `also` is written in the transaction of the record, so that a repeated request finds it there.
     """
     watch = Stopwatch()
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
@@ -82,9 +81,6 @@ async def create(
         await backend.check_kept(requested.origin)
     elif isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
-    if dependencies.warm.count() and not is_funded:
-        # Checked before the warm pool: a claim that is refused later destroys the sandbox it claimed.
-        await dependencies.repository.check_start(requested)
     if requested.volumes and not isinstance(backend, Volumes):
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
     is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
@@ -134,26 +130,37 @@ async def _claim(
     actor: str,
     also: Also | None,
 ) -> Sandbox:
-    """Give a warm sandbox a record under the id that it was made with."""
+    """Give a warm sandbox a record under the id that it was made with, and then what is its owner's."""
     sandbox = planning.renamed(requested, spare.handle.sandbox_id)
+    backend = dependencies.backend_of(sandbox)
+    begun: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
 
     async def act() -> Sandbox:
+        watch.lap("claim")
+        ready = ready_step(dependencies, sandbox, spare.handle, watch, actor, reason="claimed_warm")
         try:
-            watch.lap("claim")
-            await dependencies.on_start(sandbox, spare.handle, spare.rests)
-            ready = ready_step(dependencies, sandbox, spare.handle, watch, actor, reason="claimed_warm")
             opened = await dependencies.repository.create(sandbox, _placed(sandbox, actor), ready, also=also)
-        except BaseException:
-            # Without a record nobody would remove it before the next start.
-            await dependencies.backend_of(sandbox).teardown(sandbox.id)
+        except BaseException as error:
+            # One that was only refused is as it was; of others nobody knows whether they have a record.
+            is_refused = isinstance(error, SandboxerError) and not isinstance(error, Unavailable)
+            if not (is_refused and dependencies.warm.give_back(spare)):
+                # Nobody would remove it before the next start.
+                await backend.teardown(sandbox.id)
             raise
         finally:
             dependencies.warm.claimed(sandbox.id)
-        # Done before anybody can write to it: from now on it must not be taken for an unused spare.
+        try:
+            await dependencies.on_start(opened, spare.handle, spare.rests)
+        except BaseException as error:
+            await _undo(dependencies, backend, opened, error, actor, signal=Signal.LOST, is_new=True)
+            raise
+        if not begun.done():
+            begun.set_result(opened)
+        # It must not be taken for an unused spare. A start that still finds the mark looks for a record.
         await dependencies.give_away(sandbox)
         return opened
 
-    return await dependencies.operations.perform(sandbox.id, "create", act)
+    return await _begun(dependencies, dependencies.operations.start(sandbox.id, "claim", act), begun)
 
 
 async def _make(
@@ -179,9 +186,18 @@ async def _make(
 
     operation = dependencies.operations.start(requested.id, "create", act)
     if not wait:
-        await asyncio.wait((opened, operation.result), return_when=asyncio.FIRST_COMPLETED)
-        if opened.done():
-            return opened.result()
+        return await _begun(dependencies, operation, opened)
+    sandbox: Sandbox = await dependencies.operations.outcome(operation)
+    return sandbox
+
+
+async def _begun(
+    dependencies: SandboxDependencies, operation: Operation, begun: asyncio.Future[Sandbox]
+) -> Sandbox:
+    """Return the record as soon as the operation says so, which goes on; raise what it failed with."""
+    await asyncio.wait((begun, operation.result), return_when=asyncio.FIRST_COMPLETED)
+    if begun.done():
+        return begun.result()
     sandbox: Sandbox = await dependencies.operations.outcome(operation)
     return sandbox
 
@@ -357,6 +373,7 @@ async def _undo(
     actor: str,
     *,
     is_new: bool,
+    signal: Signal = Signal.FAIL,
 ) -> None:
     if isinstance(error, SandboxerError):
         error.facts.setdefault("sandbox_id", sandbox.id)
@@ -371,7 +388,7 @@ async def _undo(
         min(dependencies.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else dependencies.retention
     )
     failed = Step(
-        signal=Signal.FAIL,
+        signal=signal,
         actor=actor,
         reason=reason,
         changes={"handle": None, "expires_at": dependencies.clock.now() + kept},
