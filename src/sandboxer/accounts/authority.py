@@ -32,7 +32,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from sandboxer.accounts import records
 from sandboxer.accounts.caps import Caps, from_json
@@ -212,10 +212,13 @@ def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEP
     return found
 
 
+_FIND_KEY = select(delegated_keys).where(delegated_keys.c.account == bindparam("wanted_account"))
+
+
 def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority | None:
     if (mine := find(conn, account)) is None:
         return None
-    key = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
+    key = conn.execute(_FIND_KEY, {"wanted_account": account}).one_or_none()
     if key is None:
         # An account marked as delegated without a delegated key is a forgery and may do nothing.
         is_orphan = mine.kind is Kind.DELEGATED

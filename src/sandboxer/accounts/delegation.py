@@ -13,7 +13,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, Row, bindparam, func, insert, select
 
 from sandboxer.accounts import audit, caps, records
 from sandboxer.accounts.authority import (
@@ -445,15 +445,18 @@ def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = F
     return _node(account, find_key(conn, account), sums, made.pop(account, []))
 
 
+_PATHS = select(delegated_keys.c.account, delegated_keys.c.path).where(
+    delegated_keys.c.account.in_(bindparam("some", expanding=True))
+)
+
+
 def accounts_above(conn: Connection, accounts: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the ancestors of the delegated ones among these accounts; their events go to those as well."""
     found: dict[str, tuple[str, ...]] = {}
     names = sorted(accounts)
     for start in range(0, len(names), _CHUNK):
-        query = select(delegated_keys.c.account, delegated_keys.c.path).where(
-            delegated_keys.c.account.in_(names[start : start + _CHUNK])
-        )
-        found |= {account: tuple(path.split("/")[:-1]) for account, path in conn.execute(query)}
+        paths = conn.execute(_PATHS, {"some": names[start : start + _CHUNK]})
+        found |= {account: tuple(path.split("/")[:-1]) for account, path in paths}
     return found
 
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
+    bindparam,
     exists,
     false,
     or_,
@@ -222,10 +223,13 @@ def invite(conn: Connection, id: str, *, actor: str, reason: str, now: datetime)
     return load(conn, id)
 
 
+# Built once: every request that makes something asks, and building it costs more than the answer.
+_FIND = select(accounts).where(accounts.c.id == bindparam("wanted_id"))
+
+
 def find(conn: Connection, id: str, *, lock: bool = False) -> Account | None:
     """Find an account. With `lock`, nobody else changes it or its children before the transaction ends."""
-    query = select(accounts).where(accounts.c.id == id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    row = conn.execute(_FIND.with_for_update() if lock else _FIND, {"wanted_id": id}).one_or_none()
     return None if row is None else _account(row)
 
 

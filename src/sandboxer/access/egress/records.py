@@ -15,6 +15,7 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     Text,
+    bindparam,
     delete,
     insert,
     select,
@@ -76,8 +77,13 @@ outlets = Table(
 )
 
 
+# Built once: each of these is used whenever a sandbox with a way out is made.
+_LOAD_POLICY = select(policies).where(policies.c.subject == bindparam("wanted_subject"))
+_INSERT_POLICY, _INSERT_OUTLET = insert(policies).inline(), insert(outlets).inline()
+
+
 def load_policy(conn: Connection, subject: str) -> KeptPolicy | None:
-    row = conn.execute(select(policies).where(policies.c.subject == subject)).one_or_none()
+    row = conn.execute(_LOAD_POLICY, {"wanted_subject": subject}).one_or_none()
     if row is None:
         return None
     return KeptPolicy(
@@ -111,7 +117,7 @@ def save_policy(conn: Connection, kept: KeptPolicy) -> None:
     """Saves the next version. Raises Conflict if somebody else saved that version first."""
     values = {"policy": policy_json(kept.policy), "version": kept.version, "changed_at": kept.changed_at}
     if kept.version == 1:
-        conn.execute(insert(policies).values(subject=kept.subject, account=kept.account, **values))
+        conn.execute(_INSERT_POLICY, {"subject": kept.subject, "account": kept.account, **values})
         return
     is_next = (policies.c.subject == kept.subject) & (policies.c.version == kept.version - 1)
     if conn.execute(update(policies).where(is_next).values(**values)).rowcount != 1:
@@ -124,7 +130,7 @@ def load_outlet(conn: Connection, sandbox_id: str) -> KeptOutlet | None:
 
 
 def insert_outlet(conn: Connection, kept: KeptOutlet) -> None:
-    conn.execute(insert(outlets).values(**{**asdict(kept), "denials": list(kept.denials)}))
+    conn.execute(_INSERT_OUTLET, {**asdict(kept), "denials": list(kept.denials)})
 
 
 def save_traffic(conn: Connection, kept: KeptOutlet) -> None:

@@ -100,7 +100,7 @@ previews = Table(
     Column("host", Text, nullable=True),
     Index(None, "sandbox_id", "created_at"),
 )
-_t = previews.c
+_t, _INSERT = previews.c, insert(previews).inline()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -152,7 +152,7 @@ class Previews:
                     why=f"a sandbox has at most {MAX_STANDING} previews",
                     hint=f"Revoke one that is not used: GET /v1/sandboxes/{sandbox_id}/previews.",
                 )
-            conn.execute(insert(previews), asdict(made))
+            conn.execute(_INSERT, asdict(made))
             _tell(conn, made, "preview.created", caller, now)
 
         await self.store.write(write)
@@ -183,7 +183,7 @@ class Previews:
                 expires_at=None,
                 host=host,
             )
-            conn.execute(insert(previews), asdict(made))
+            conn.execute(_INSERT, asdict(made))
             _tell(conn, made, "preview.created", caller, now)
 
         return write
