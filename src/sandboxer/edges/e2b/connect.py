@@ -43,9 +43,12 @@ class Enveloped:
 
     said: Mapping[str, Any]
     flags: int = 0
+    # Nothing follows: the end of the stream is said with it, and not by a piece of its own.
+    is_last: bool = False
 
     def pieces(self) -> Iterator[bytes]:
-        yield envelope(json.dumps(self.said).encode(), self.flags)
+        said = envelope(json.dumps(self.said).encode(), self.flags)
+        yield said + envelope(b"{}", END) if self.is_last else said
 
 
 class ConnectStream(EventStream):
@@ -69,6 +72,9 @@ class ConnectStream(EventStream):
 async def _ended(source: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[StreamEvent]:
     async with aclosing(source) as messages:  # type: ignore[type-var]
         async for message in messages:
+            if "end" in message.get("event", ()):
+                yield Enveloped(message, is_last=True)
+                return
             yield Enveloped(message)
     yield Enveloped({}, END)
 
