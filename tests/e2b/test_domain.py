@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from e2b import Sandbox, SandboxState
+from e2b import Sandbox, SandboxException, SandboxState
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import bearer_of
 from tests.support.e2b import Resolver, Tls
@@ -53,6 +53,53 @@ def edge(tls: Tls) -> Iterator[Edge]:
         with httpx.Client(proxy=resolver.url, verify=trust, timeout=30) as browser:
             yield Edge(tls.up, tls.key, tls.domain, {"proxy": resolver.url}, browser)
     resolver.close()
+
+
+# Started by E2B's client for `mcp`: it stays in the background, and shows its configuration for its token.
+GATEWAY = """#!/usr/bin/python3
+import os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+token, configuration = os.environ["GATEWAY_ACCESS_TOKEN"], sys.argv[sys.argv.index("--config") + 1]
+class Gateway(BaseHTTPRequestHandler):
+    def do_POST(self):
+        is_known = self.headers["authorization"] == "Bearer " + token
+        self.send_response(200 if is_known and self.path == "/mcp" else 401)
+        self.end_headers()
+        self.wfile.write(configuration.encode() if is_known else b"")
+os.makedirs("/etc/mcp-gateway", mode=0o700)
+open("/etc/mcp-gateway/.token", "w").write(token)
+server = HTTPServer(("", 50005), Gateway)
+if os.fork() == 0:
+    os.setsid()
+    for number in range(3):
+        os.dup2(os.open("/dev/null", os.O_RDWR), number)
+    server.serve_forever()
+"""
+
+
+def test_a_gateway_of_mcp_is_started_from_the_template_of_its_name_and_reached(edge: Edge) -> None:
+    configuration = {"fetch": {"of": "nobody's"}}
+    with pytest.raises(SandboxException, match="A gateway of MCP is a program of a template"):
+        Sandbox.create(mcp=configuration, allow_internet_access=False, **edge.options)
+    with pytest.raises(SandboxException, match="mcp-gateway: command not found"):
+        Sandbox.create("base", mcp=configuration, allow_internet_access=False, **edge.options)
+    with Sandbox.create(timeout=120, allow_internet_access=False, **edge.options) as template:
+        template.files.write("/usr/local/bin/mcp-gateway", GATEWAY, user="root")
+        template.commands.run("chmod 755 /usr/local/bin/mcp-gateway", user="root")
+        kept = template.create_snapshot(name="mcp-gateway")
+    made = Sandbox.create(mcp=configuration, timeout=120, allow_internet_access=False, **edge.options)
+    try:
+        token = made.get_mcp_token()
+        assert Sandbox.connect(made.sandbox_id, **edge.options).get_mcp_token() == token
+
+        def ask(key: str | None) -> httpx.Response:
+            return edge.browser.post(made.get_mcp_url(), headers={"authorization": f"Bearer {key}"})
+
+        assert ask(token).json() == configuration
+        assert ask("another").status_code == 401
+    finally:
+        made.kill()
+        Sandbox.delete_snapshot(kept.snapshot_id, **edge.options)
 
 
 def test_a_domain_and_a_key_are_enough(edge: Edge) -> None:

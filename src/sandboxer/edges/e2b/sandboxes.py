@@ -63,6 +63,8 @@ _EVERYWHERE = frozenset({"0.0.0.0/0", "::/0"})
 # Room for interpreters of several languages side by side.
 _INTERPRETERS = WantedResources(memory_mb=1024)
 _LOGS = 1000
+# The template, and the program in it, by which clients that are given `mcp` serve it.
+GATEWAY = "mcp-gateway"
 # The first clients of each language that say how to pause only when they are told.
 _SAYS_WHAT_IS_MEANT = {"python": (2, 55), "js": (2, 51)}
 # Clients ask for what was until now, in whole seconds of a clock of their own.
@@ -84,7 +86,7 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
                 made = await creation.create(platform.sandboxes, begun, who, also=also)
         except InvalidRequest as error:
             if error.facts.get("field") == "image":
-                raise NotFound(what="template", id=asked.body.template_id, why=error.facts["why"]) from error
+                raise _no_template(asked.body.template_id, error.facts["why"]) from error
             raise
         try:
             if made.trust is Trust.SEMI and (details.rules or details.secrets):
@@ -104,6 +106,16 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     return await make_once(asked.request, make, recall, show, is_personal=True)
 
 
+def _no_template(name: str, why: object) -> NotFound:
+    if name.removesuffix(DEFAULT_TAG) != GATEWAY:
+        return NotFound(what="template", id=name, why=why)
+    hint = (
+        f"A gateway of MCP is a program of a template, and E2B's own is not here: make a template {GATEWAY}"
+        f" in which a program {GATEWAY} is, or name yours beside `mcp`."
+    )
+    return NotFound(what="template", id=name, why=why, hint=hint)
+
+
 def _demand_known_client(request: Request) -> None:
     """Raises InvalidRequest for clients before 1.0: they would look for another daemon inside."""
     version = request.headers.get("package_version", "")
@@ -113,7 +125,7 @@ def _demand_known_client(request: Request) -> None:
 
 
 def _wanted(request: Request, body: control.NewSandbox) -> CreateRequest:
-    # A gateway of MCP is a program of the template, which clients start themselves.
+    # What it says of `mcp` is passed over: clients start that program of the template themselves.
     if body.iam:
         raise InvalidRequest(field="iam", why="this platform does not have it")
     return CreateRequest(
