@@ -20,7 +20,7 @@ const provider = e2b({})
 const sandbox = await provider.sandbox.create({ timeout: 120000 })
 const seen = {}
 try {
-  const done = await sandbox.runCommand('echo $A; pwd', { env: { A: 'on' }, cwd: '/tmp' })
+  const done = await sandbox.runCommand('printenv A && pwd', { env: { A: 'on' }, cwd: '/tmp' })
   seen.ran = [done.stdout, done.exitCode]
   seen.failed = (await sandbox.runCommand('exit 3')).exitCode
   await sandbox.filesystem.writeFile('/home/user/a/b', 'text')
