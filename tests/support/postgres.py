@@ -22,7 +22,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-_FAST = {
+FAST = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -34,7 +34,7 @@ _FAST = {
     "max_wal_senders": "0",
 }
 # As an operator runs it: every commit flushed before it is answered.
-DURABLE = _FAST | {
+DURABLE = FAST | {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -52,7 +52,7 @@ def why_no_postgres() -> str | None:
 
 
 @contextmanager
-def running_postgres(settings: Mapping[str, str] = _FAST, *, within: str = "/tmp") -> Iterator[str]:
+def running_postgres(settings: Mapping[str, str] = FAST, *, within: str = "/tmp") -> Iterator[str]:
     """Start a server; its URL names the `postgres` database, in which others can be created."""
     programs = _programs()
     assert programs is not None, why_no_postgres()

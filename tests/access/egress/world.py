@@ -86,6 +86,13 @@ def _inside(namespace: int) -> Iterator[None]:
         os.close(here)
 
 
+@contextmanager
+def far_away() -> Iterator[None]:
+    """This thread lives where the sites are until the block ends; its children are born there."""
+    with _inside(_far[-1]):
+        yield
+
+
 def ip(*lines: str) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
