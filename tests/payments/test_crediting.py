@@ -19,7 +19,7 @@ from sandboxer.money.records import Bucket
 from sandboxer.money.verification import verify
 from sandboxer.payments import credits
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrations import migrate
+from tests.support.schemas import copy_and_migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ALICE, BOB = "acc_alice", "acc_bob"
@@ -28,7 +28,7 @@ ALICE, BOB = "acc_alice", "acc_bob"
 @pytest.fixture
 def conn(database_url: str) -> Iterator[Connection]:
     database = open_database(database_url)
-    migrate(database)
+    copy_and_migrate(database)
     with database.writing.begin() as connection:
         for account in (ALICE, BOB):
             records.create(connection, id=account, actor="test", reason="test", now=NOW)

@@ -14,7 +14,7 @@ from sandboxer.kernel.errors import Conflict
 from sandboxer.money.verification import verify
 from sandboxer.payments.goods import entitled_until, record_sale, term_after
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrations import migrate
+from tests.support.schemas import copy_and_migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 @pytest.fixture
 def conn(database_url: str) -> Iterator[Connection]:
     database = open_database(database_url)
-    migrate(database)
+    copy_and_migrate(database)
     with database.writing.begin() as connection:
         records.create(connection, id="acc_alice", actor="test", reason="test", now=NOW)
         yield connection

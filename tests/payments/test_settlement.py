@@ -19,7 +19,7 @@ from sandboxer.payments.records import Order, Payment, Purpose
 from sandboxer.payments.settlement import Depth
 from sandboxer.payments.x402.ways import Fate, Sighting
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrations import migrate
+from tests.support.schemas import copy_and_migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DEPTH = Depth(final=1, watched=12)
@@ -34,7 +34,7 @@ GONE_FOR_GOOD = Sighting(fate=Fate.FAILED, reason="expired", head=40, is_block_t
 @pytest.fixture
 def conn(database_url: str) -> Iterator[Connection]:
     database = open_database(database_url)
-    migrate(database)
+    copy_and_migrate(database)
     with database.writing.begin() as connection:
         accounts.create(connection, id="acc_alice", actor="test", reason="test", now=NOW)
         yield connection

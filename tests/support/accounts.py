@@ -17,8 +17,7 @@ from sandboxer.identity.keys import Caller, generate
 from sandboxer.money.buckets import credit
 from sandboxer.money.ledger import balance
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrations import migrate
-from tests.support.schemas import PostgresDatabases
+from tests.support.schemas import PostgresDatabases, copy_and_migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OPERATOR = Caller(public_key="sbx-pk-operator", account="owner", is_owner=True)
@@ -28,7 +27,7 @@ _count = itertools.count()
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     database = open_database(database_url)
-    migrate(database)
+    copy_and_migrate(database)
     yield database.writing
     database.dispose()
 
@@ -44,7 +43,7 @@ def shared_engine(
         databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
         url = databases.url(databases.take())
     database = open_database(url)
-    migrate(database)
+    copy_and_migrate(database)
     yield database.writing
     database.dispose()
 

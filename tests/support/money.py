@@ -16,7 +16,7 @@ from sandboxer.money.metering import charge_once
 from sandboxer.money.policy import Use
 from sandboxer.observe.events import events
 from sandboxer.store.databases import open_database
-from sandboxer.store.migrations import migrate
+from tests.support.schemas import copy_and_migrate
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ALICE, BOB = "acc_alice", "acc_bob"
@@ -35,7 +35,7 @@ ALL = (
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     database = open_database(database_url)
-    migrate(database)
+    copy_and_migrate(database)
     yield database.writing
     database.dispose()
 

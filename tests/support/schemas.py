@@ -41,7 +41,7 @@ _SHAPE = """
 @contextmanager
 def copied_schema() -> Iterator[None]:
     """Within it an empty SQLite database that is opened gets a copy of what migrating would make of it."""
-    with _migrating_by(_copy_and_migrate):
+    with _migrating_by(copy_and_migrate):
         yield
 
 
@@ -61,8 +61,11 @@ def _migrating_by(act: Callable[[Database], None]) -> Iterator[None]:
         engine.migrate = before
 
 
-def _copy_and_migrate(database: Database) -> None:
-    """Nobody is connected yet: a file of no bytes can be filled, and keeps its mode."""
+def copy_and_migrate(database: Database) -> None:
+    """As `migrate`, in a tenth of its time for an empty SQLite database.
+
+    Nobody is connected yet: a file of no bytes can be filled, and keeps its mode.
+    """
     if database.kind == "sqlite":
         path = sqlite_path(database.url)
         if path.is_file() and not path.stat().st_size:
