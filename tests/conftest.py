@@ -25,11 +25,13 @@ from tests.support.chains.fixtures import bitcoin, dogecoin, litecoin, monero  #
 from tests.support.forking import end_forking
 from tests.support.http.flows import pytest_runtest_call, pytest_runtest_teardown  # noqa: F401
 from tests.support.postgres import running_postgres, why_no_postgres
-from tests.support.rings import is_unit, unreviewed
+from tests.support.profiles import shared_profiles
+from tests.support.rings import has_no_unit, is_unit, unreviewed
 from tests.support.schemas import PostgresDatabases, copied_schema
 from tests.support.side_by_side import ByRoom, in_order
 from tests.support.statements import shared_statements
 from tests.support.trust import shared_derivations, shared_trust
+from tests.support.workers import fork_workers
 
 # Beside other tests a process may get no turn for longer than an example may take by default.
 settings.register_profile("side by side", deadline=None)
@@ -51,6 +53,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    fork_workers(specs)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByRoom:
     config.option.loadscopereorder = False  # `in_order` has done it
     return ByRoom(config, log)
@@ -69,6 +76,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput") and "CI" in os.environ and unreviewed(_skipped):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What the ring leaves out whole is not imported either."""
+    is_left_out = config.getoption("--unit") and has_no_unit(collection_path.relative_to(config.rootpath))
+    return True if is_left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,6 +108,8 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.collect()
         gc.freeze()
+        # Every platform that starts makes some ten thousand things that stay as long as it does.
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
@@ -146,7 +161,7 @@ def postgres_databases(postgres_url: str) -> Iterator[PostgresDatabases]:
 @pytest.fixture(scope="session", autouse=True)
 def _made_once() -> Iterator[None]:
     """What every platform of every test would make anew, and always the same."""
-    with copied_schema(), shared_trust(), shared_statements(), shared_derivations():
+    with copied_schema(), shared_trust(), shared_statements(), shared_derivations(), shared_profiles():
         yield
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,11 @@ def is_unit(item: pytest.Item) -> bool:
         or (given is not None and not HEAVY_PARAMETERS.isdisjoint(map(str, given.params.values())))
         or any(pattern.search(item.nodeid) for pattern in NOT_UNIT)
     )
+
+
+def has_no_unit(path: Path) -> bool:
+    """Whether no test of a file or folder is in the ring, to be seen from its name."""
+    return any(pattern.search(f"{path.as_posix()}/") for pattern in NOT_UNIT)
 
 
 def unreviewed(reasons: Sequence[tuple[str, str]]) -> list[str]:
