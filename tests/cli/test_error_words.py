@@ -327,12 +327,25 @@ def test_a_second_sandbox_of_a_name_is_refused_with_what_helps(cli: Cli) -> None
         (("key", "delete", "nosuch"), "error: No such key: nosuch. See what there is: sandboxer key list."),
         (("ssh-key", "delete", "ssk_" + "0" * 26), "See what there is: sandboxer ssh-key list."),
         (("volume", "create", "data"), "say how large it shall be: --size 1g"),
+        (("exec",), "Missing argument 'ID': Name of the sandbox, its id (sbx_…), or a beginning of that."),
+        (("create", "dev3"), "There is no place for 'dev3' here. To give a name: --name dev3"),
+        (("secret", "set", "TOKEN", "v"), "The value is read from stdin, or asked for: printf %s VALUE |"),
+        (("run", "x.py", "--nope"), "Usage: sandboxer run [OPTIONS] {FILE} [ARGV…]..."),
     ],
 )
 def test_what_a_newcomer_gets_wrong_names_the_way_out(cli: Cli, words: tuple[str, ...], shown: str) -> None:
     said = cli(*words)
     assert said.code in (Exit.REFUSED, Exit.USAGE)
     assert shown in " ".join(said.err.split()), said.err
+
+
+def test_a_command_line_that_is_wrong_is_told_as_json_to_who_wants_json(cli: Cli) -> None:
+    for words in (("list", "--json", "--nope"), ("show", "--json"), ("crate", "--json")):
+        said = cli(*words)
+        assert (said.code, said.out) == (Exit.USAGE, "")
+        assert said.error["code"] == "usage"
+        assert said.error["next_step"].startswith("See how it is used: sandboxer")
+    assert cli("show", "--json").error["message"].startswith("Missing argument 'ID'")
 
 
 def test_a_list_of_nothing_says_what_makes_one(cli: Cli) -> None:

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,8 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from sandboxer import __version__
 from sandboxer.edges.cli.exits import EXIT_HELP, Exit, exit_of, missing_part
-from sandboxer.edges.cli.output import print_error
-from sandboxer.edges.cli.words import readable, unknown
+from sandboxer.edges.cli.output import print_error, print_usage
+from sandboxer.edges.cli.words import mistake, readable, unknown
 from sandboxer.kernel.program import imported
 
 # httpx would load a command line of its own with it, and colours for code: half of what it takes to import.
@@ -205,12 +206,23 @@ def run(words: list[str]) -> int:
 def _explain(error: Exception, *, is_json: bool) -> int:
     if isinstance(error, ModuleNotFoundError):
         error = missing_part(error)
-    if (show := getattr(error, "show", None)) is not None:
-        # A usage error of the command line parser: it prints itself.
-        show()
-        return int(getattr(error, "exit_code", Exit.USAGE))
+    if hasattr(error, "format_message"):
+        return _usage(error, is_json=is_json)
     print_error(error, is_json=is_json)
     return exit_of(error)
+
+
+def _usage(error: Any, *, is_json: bool) -> int:
+    """Of a mistake that the parser of the command line found, which prints itself."""
+    ctx = getattr(error, "ctx", None)
+    if ctx is not None:
+        readable(ctx.command, ctx)
+        error.format_message = partial(str, mistake(error))
+    if is_json:
+        print_usage(error.format_message(), ctx.command_path if ctx else "sandboxer")
+    else:
+        error.show()
+    return int(getattr(error, "exit_code", Exit.USAGE))
 
 
 def wants_json(words: list[str]) -> bool:

@@ -207,6 +207,13 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
     err.print(paragraph)
 
 
+def print_usage(message: str, command: str) -> None:
+    """Says to a program that its command line is wrong."""
+    step = f"See how it is used: {command} -h"
+    facts = {"code": "usage", "message": message, "fault": "caller", "next_step": step}
+    print(json.dumps({"error": facts}), file=sys.stderr, flush=True)
+
+
 def columns(rows: Sequence[Sequence[object]], *headings: str, width: int | None = None) -> Table:
     """A table that fits: ids are whole or not there, names are cut, what matters less is left out."""
     cells = [[plain(cell) for cell in row] for row in rows]

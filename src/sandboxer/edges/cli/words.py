@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -53,6 +54,11 @@ _MEANT = {
     "preview": ("port", "expose", "tunnel"),
 }
 
+_EXTRA = re.compile(r"Got unexpected extra argument\S* \((?P<words>.*)\)$", re.DOTALL)
+# Where a word too many belongs. Other users of a machine see the words of its commands.
+_INSTEAD = {
+    "secret set": "The value is read from stdin, or asked for: printf %s VALUE | sandboxer secret set NAME",
+}
 # What the library calls a value, and what people do; a switch takes none.
 _KINDS = {
     "<bool>": "",
@@ -74,6 +80,20 @@ def unknown(word: str, known: Collection[str]) -> str:
     meant = " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
     hint = f"Did you mean {meant}?" if shown else f"There are: {', '.join(known)}."
     return f"There is no verb {word!r}. {hint}"
+
+
+def mistake(error: Any) -> str:
+    """Says what is wrong with a command line, and what helps: what a missing word is, where one too many goes."""
+    said = str(error.format_message())
+    what = getattr(getattr(error, "param", None), "help", None)
+    if what and said.startswith("Missing"):
+        return f"{said.rstrip('.')}: {what}"
+    if (extra := _EXTRA.match(said)) is None:
+        return said
+    verb = error.ctx.command_path.partition(" ")[2]
+    has_name = any("--name" in one.opts for one in error.ctx.command.params)
+    hint = _INSTEAD.get(verb) or (f"To give a name: --name {extra['words']}" if has_name else "")
+    return f"There is no place for {extra['words']!r} here. {hint}".rstrip()
 
 
 class Group(TyperGroup):
