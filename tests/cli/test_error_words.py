@@ -24,9 +24,10 @@ from sandboxer.kernel.errors import (
     SandboxerError,
 )
 from sandboxer.sdk.credentials import NOBODY
-from sandboxer.sdk.errors import api_error
+from sandboxer.sdk.errors import ApiError, api_error
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.code import Session
+from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire.next_steps import ACTS, LISTS, OPTIONS, STEPS, Door, in_words_of
 from sandboxer.wire.operations import table
 from tests.support.cli import Cli
@@ -327,6 +328,12 @@ def test_a_second_sandbox_of_a_name_is_refused_with_what_helps(cli: Cli) -> None
         (("key", "delete", "nosuch"), "error: No such key: nosuch. See what there is: sandboxer key list."),
         (("ssh-key", "delete", "ssk_" + "0" * 26), "See what there is: sandboxer ssh-key list."),
         (("volume", "create", "data"), "say how large it shall be: --size 1g"),
+        (("create", "--profile", "nope"), "--profile: there is no profile.nope; known are profile."),
+        (
+            ("webhook", "test", "nosuch"),
+            "error: No such webhook: nosuch. See what there is: sandboxer webhook",
+        ),
+        (("wallet", "link", "--wallet", "/none"), "or make one: (umask 077; openssl rand -hex 32 > /none)"),
         (("exec",), "Missing argument 'ID': Name of the sandbox, its id (sbx_…), or a beginning of that."),
         (("create", "dev3"), "There is no place for 'dev3' here. To give a name: --name dev3"),
         (("secret", "set", "TOKEN", "v"), "The value is read from stdin, or asked for: printf %s VALUE |"),
@@ -335,7 +342,7 @@ def test_a_second_sandbox_of_a_name_is_refused_with_what_helps(cli: Cli) -> None
 )
 def test_what_a_newcomer_gets_wrong_names_the_way_out(cli: Cli, words: tuple[str, ...], shown: str) -> None:
     said = cli(*words)
-    assert said.code in (Exit.REFUSED, Exit.USAGE)
+    assert said.code in (Exit.REFUSED, Exit.USAGE, Exit.ERROR)
     assert shown in " ".join(said.err.split()), said.err
 
 
@@ -346,6 +353,41 @@ def test_a_command_line_that_is_wrong_is_told_as_json_to_who_wants_json(cli: Cli
         assert said.error["code"] == "usage"
         assert said.error["next_step"].startswith("See how it is used: sandboxer")
     assert cli("show", "--json").error["message"].startswith("Missing argument 'ID'")
+
+
+def test_a_webhook_is_meant_by_the_beginning_of_its_id(cli: Cli) -> None:
+    made = cli("webhook", "create", "https://example.com/hook", "--json").json["id"]
+    assert cli("webhook", "show", made[:12], "--json").json["id"] == made
+    assert cli("webhook", "delete", made[:12], "--json").json == {"id": made, "deleted": True}
+
+
+def test_parts_of_an_answer_are_words_and_no_code(cli: Cli) -> None:
+    opened = cli("account", "create", "--name", "Words", "--reason", "test")
+    [account] = re.findall(r"acc_[0-9a-z]{26}", opened.out)
+    assert opened.err == f"next: sandboxer key create NAME --account {account}\n"
+    shown = cli("account", "show", account).out
+    assert re.search(r"^account name +Words *$", shown, re.MULTILINE)
+    assert re.search(r"^money balance +0 *$", shown, re.MULTILINE)
+    for text in (shown, cli("capabilities").out):
+        assert re.search(r"\{'|\['|True|False", text) is None
+
+
+def test_a_terminal_that_is_refused_names_what_wakes_the_sandbox(sandbox: Sandbox) -> None:
+    sandbox.stop()
+    with pytest.raises(ApiError) as refused:
+        sandbox.terminal.open(cols=80, rows=24)
+    assert refused.value.next(Door.CLI) == f"Start it first: sandboxer resume {sandbox.id}."
+
+
+def test_a_delegated_key_is_told_what_it_lacks_and_who_helps(cli: Cli) -> None:
+    words = ("--scope", "sandboxes:create", "--slots", "1")
+    made = cli("key", "delegate", "narrow", *words, "--json").json
+    child = {f"SANDBOXER_{name.upper()}": made[name] for name in ("public_key", "secret_key")}
+    assert cli("create", "-q", **child).code == Exit.OK
+    full = cli("create", "-q", "--json", **child).error
+    assert full["message"].endswith("this key may have 1 sandbox at once, its children's included")
+    assert "sandboxer list" in full["next_step"]
+    assert "sandboxer key delegate NAME --scope exec" in cli("exec", "x", "--json", "--", "true", **child).err
 
 
 def test_a_list_of_nothing_says_what_makes_one(cli: Cli) -> None:

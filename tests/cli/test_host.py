@@ -26,7 +26,9 @@ def test_doctor_tells_walls_lacks_and_remedies(tmp_path: Path) -> None:
     [image] = [lack for lack in said.json["lacks"] if lack["what"] == "base image"]
     assert "sandboxer image build" in image["remedy"]
     assert all(lack["why"] and lack["remedy"] for lack in said.json["lacks"])
-    assert "cannot make sandboxes" in NOBODY("doctor", "--state-dir", str(tmp_path)).out
+    shown = NOBODY("doctor", "--state-dir", str(tmp_path)).out
+    assert "cannot make sandboxes" in shown
+    assert shown.splitlines()[-1] == f"It lacks base image: {image['remedy']}"
 
 
 def test_doctor_is_content_where_sandboxes_work() -> None:
@@ -104,8 +106,13 @@ def test_a_taken_port_is_explained(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         said = NOBODY("up", "--state-dir", str(tmp_path / "state"), "--port", port)
     assert said.code == Exit.ERROR
-    assert "--port" in said.err
-    assert "Traceback" not in said.err
+    assert "Address already in use. Choose another --port (`make run`: PORT=…)" in said.err
+    assert "Errno" not in said.err
+
+
+def test_a_setting_out_of_bounds_is_refused_in_plain_words() -> None:
+    said = NOBODY("up", "--port", "99999")
+    assert said.err.startswith("error: --port: it should be at most 65535 (also SANDBOXER_PORT).")
 
 
 def test_the_canary_reports_on_its_host(real_cli: Cli) -> None:

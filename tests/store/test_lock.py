@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.kernel.errors import Conflict
 from sandboxer.store.engine import open_store
-from sandboxer.store.lock import hold_database, hold_state_dir
+from sandboxer.store.lock import hold_database, hold_state_dir, make_private
 
 _HOLD = """
 import sys
@@ -59,3 +59,16 @@ async def test_a_second_server_on_one_database_is_refused_but_other_programs_are
         await open_store(database_url).close()
     with hold_database(database_url):
         pass
+
+
+def test_a_folder_with_nothing_but_an_image_is_closed_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "images").mkdir()
+    make_private(tmp_path)
+    assert (tmp_path.stat().st_mode & 0o777, caplog.text) == (0o700, "")
+    tmp_path.chmod(0o755)
+    (tmp_path / "owner.json").touch()
+    make_private(tmp_path)
+    assert "was open to others" in caplog.text

@@ -174,7 +174,8 @@ def demand(authority: Authority, scope: Scope, *, now: datetime) -> None:
             reason="missing_scope",
             scope=scope.value,
             scopes=scopes_to_json(authority.scopes),
-            hint=f"Use a key with the scope {scope.value}.",
+            hint="Use a key that has it; whoever delegated this one makes such a key:"
+            f" sandboxer key delegate NAME --scope {scope.value}.",
         )
 
 

@@ -429,3 +429,27 @@ def host_exhausted(error: BaseException) -> Unavailable | None:
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         return Unavailable(why="the host takes no more threads", reason="threads_exhausted")
     return None
+
+
+# What the library calls a value, and what we do.
+_PLAIN = (
+    (re.compile(r"^(Input|String|Value|Bytes|Data|List|Dictionary|Set) should "), "it should "),
+    (re.compile(r"^Value error, "), ""),
+    (re.compile(r"a valid (string|dictionary|integer|number|list|boolean)"), r"a \1"),
+    (re.compile(r"\ba string\b"), "text"),
+    (re.compile(r"a dictionary.*"), "an object"),
+    (re.compile(r"a integer.*"), "a whole number"),
+    (re.compile(r"a boolean.*"), "true or false"),
+    (re.compile(r", unable to parse.*"), ""),
+    (re.compile(r" after validation, not .*"), ""),
+    (re.compile(r"greater than or equal to"), "at least"),
+    (re.compile(r"less than or equal to"), "at most"),
+    (re.compile(r"greater than"), "more than"),
+)
+
+
+def in_plain_words(said: str) -> str:
+    """Returns what the library of models says of a wrong value in our words."""
+    for pattern, plain in _PLAIN:
+        said = pattern.sub(plain, said)
+    return said[:1].lower() + said[1:]

@@ -140,8 +140,12 @@ class Profiles:
     def get(self, profile_id: str) -> Profile:
         """Return a profile. Raises InvalidRequest that suggests the nearest name."""
         if (profile := self._by_id.get(profile_id)) is None:
-            close = difflib.get_close_matches(profile_id, self._by_id, n=1, cutoff=0.4)
-            known = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
+            # All of them begin alike, which makes no two of them near.
+            names = {one.rpartition(".")[2]: one for one in self._by_id}
+            close = difflib.get_close_matches(profile_id.rpartition(".")[2], names, n=1)
+            known = (
+                f"did you mean {names[close[0]]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
+            )
             hint = "See which ones there are: GET /v1/profiles."
             raise InvalidRequest(field="profile", why=f"there is no {profile_id}; {known}", hint=hint)
         return profile

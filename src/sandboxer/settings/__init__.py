@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from sandboxer.kernel.clock import parse_duration
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.errors import InvalidRequest, in_plain_words
 from sandboxer.kernel.program import GUEST, PROFILES
 from sandboxer.settings.edges import EdgeSettings, IdentitySettings
 from sandboxer.settings.payments import PaymentSettings
@@ -179,7 +179,8 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
-        raise InvalidRequest(field=name, why=f"{first['msg']} (also {PREFIX}{name.upper()})") from None
+        why = in_plain_words(str(first["msg"]))
+        raise InvalidRequest(field=name, why=f"{why} (also {PREFIX}{name.upper()})") from None
     return settings
 
 

@@ -43,7 +43,9 @@ def make_private(folder: Path) -> None:
     """Closes the folder to other users, whoever made it: keys, the database and every disk lie below."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        log.warning("%s was open to others (%o); it is now for its owner alone", folder, mode)
+        # An image may have been built there before the first start: nobody's secrets lie in it yet.
+        if any(one.name != "images" for one in folder.iterdir()):
+            log.warning("%s was open to others (%o); it is now for its owner alone", folder, mode)
         folder.chmod(0o700)
 
 

@@ -8,21 +8,29 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.options import After, Limit
-from sandboxer.edges.cli.verbs import Row, as_it_is, group, noun, rows, verb
+from sandboxer.edges.cli.output import facts_table
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, verb
 from sandboxer.sdk.sync.accounts import Operator
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire import accounts as wire
 
 app = group("Open, look at and close accounts (operator).")
 groups = {"account": app}
-Account = Annotated[str, typer.Argument(help="Id of the account.", metavar="ACCOUNT")]
+Named = Annotated[str, typer.Argument(help="Id of the account.", metavar="ACCOUNT")]
 Reason = Annotated[str, typer.Option(help="Kept in the audit log.")]
 Sats = Annotated[int | None, typer.Option(min=0, help="Sats; no cap if left out.")]
+
+
+def _opened(made: wire.Account) -> Answer:
+    facts = facts_table([("id", made.id), ("public id", made.public_id), ("name", made.name)])
+    next_step = f"[dim]next:[/] sandboxer key create NAME --account {made.id}"
+    return Answer(made, facts, note=next_step)
 
 
 of_operator = partial(rows, app, noun("operator"))
 of_operator(
     {},
-    as_it_is,
+    _opened,
     Row(
         "create",
         Operator.create_account,
@@ -53,7 +61,7 @@ def listed(
 
 
 of_operator(
-    {"account": Account},
+    {"account": Named},
     as_it_is,
     Row("show", Operator.account, "Show an account and what it has.", "account show search-team"),
     Row(
@@ -94,7 +102,7 @@ of_operator(
 @verb(app, "cap")
 def cap(
     platform: Sandboxer,
-    account: Account,
+    account: Named,
     reason: Reason,
     per_key: Sats = None,
     per_sandbox: Sats = None,

@@ -29,7 +29,7 @@ from sandboxer.backends.namespaces.pool import Pool, look_at_pool
 from sandboxer.backends.shared import write_there
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Folder, Json
-from sandboxer.edges.cli.output import columns, facts_table, lacks_list, out, print_json, size
+from sandboxer.edges.cli.output import columns, facts_table, lacks_list, out, plain, print_json, size
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.configuration import open_chains
@@ -104,6 +104,8 @@ def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy
     out.print(facts_table([*seen.facts.items(), *_facts(settings)], title="\nThis host"))
     verdict = "[bold green]can make sandboxes[/]" if healthy else "[bold red]cannot make sandboxes[/]"
     out.print(f"\nThis host {verdict} with ext.namespaces.")
+    for lack in () if healthy else missing:
+        out.print(plain(f"It lacks {lack.what}: {lack.remedy}"), soft_wrap=True)
 
 
 def _verdict(wall: Wall, seen: Fingerprint) -> tuple[Text, str]:

@@ -56,7 +56,7 @@ class CommandFailed(SandboxerError):
     """{why}"""
 
     code = "command_failed"
-    next_step = "Look at the message."
+    next_step = ""
 
     def __init__(self, why: str, *, next_step: str | None = None) -> None:
         super().__init__(why=why)

@@ -26,7 +26,9 @@ PublicKey = Annotated[str, typer.Argument(help="The public key (sbx-pk-…), or 
 def create_key(
     platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name for people.")],
-    account: Annotated[str, typer.Option(help="Whose sandboxes it sees.")] = "default",
+    account: Annotated[
+        str, typer.Option(help="Id of its account, which is opened if there is none.")
+    ] = "default",
     accepts_v1: Annotated[
         bool, typer.Option("--accepts-v1", help="Also accept version 1 signatures (no replay protection).")
     ] = False,
@@ -243,7 +245,7 @@ def _done(platform: Sandboxer, public_key: str, word: str) -> Answer:
 
 def _show_once(key: BaseModel) -> Answer:
     """A key with its secret, how it is used, and that this was the only time."""
-    facts = key.model_dump(exclude_none=True)
+    facts = {name: value for name, value in key.model_dump(exclude_none=True).items() if value is not False}
     shown = facts_table((name.replace("_", " "), _words(value)) for name, value in facts.items())
     use = "[dim]to use it:[/] set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY"
     return Answer(key, shown, note=f"[yellow]Keep the secret now: it is not shown again.[/]\n{use}")

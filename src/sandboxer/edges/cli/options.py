@@ -207,7 +207,10 @@ class WalletFile:
             text = file.read_text().strip()
             mode = file.stat().st_mode
         except OSError as error:
-            raise CommandFailed(f"{file} cannot be read: {error.strerror}") from None
+            raise CommandFailed(
+                f"{file} cannot be read: {error.strerror}",
+                next_step=f"Name a wallet, or make one: (umask 077; openssl rand -hex 32 > {file})",
+            ) from None
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise CommandFailed(f"{file} is open to others", next_step=f"Run: chmod 600 {file}")
         if _KEY.fullmatch(text) is None:

@@ -284,7 +284,7 @@ def print_answer(answer: object, *, is_json: bool) -> None:
     if is_json:
         print_json(found)
     elif "next" not in found:
-        out.print(facts_table(found.items()))
+        out.print(facts_table(_flat(found.items())))
     elif items := found["items"]:
         names = [name for name in items[0] if any(row.get(name) not in (None, "", [], {}) for row in items)]
         rows = [[_cell(row.get(name)) for name in names] for row in items]
@@ -293,8 +293,28 @@ def print_answer(answer: object, *, is_json: bool) -> None:
         out.print("[dim]none[/]")
 
 
-def _cell(value: object) -> object:
-    return "" if value is None else value
+def _flat(facts: Iterable[tuple[str, object]], of: str = "") -> Iterator[tuple[str, object]]:
+    """Facts a line each, also those of a part, which are named after it."""
+    for name, value in facts:
+        named = f"{of} {name.replace('_', ' ')}".lstrip()
+        if isinstance(value, dict):
+            yield from _flat(value.items(), named)
+        else:
+            yield named, value if value is None else _cell(value)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case dict():
+            parts = ((name.replace("_", " "), _cell(part)) for name, part in value.items())
+            return "; ".join(f"{name}: {said}" for name, said in parts if said)
+        case list():
+            return ("\n" if any(isinstance(one, dict) for one in value) else ", ").join(map(_cell, value))
+    return str(value)
 
 
 @contextmanager

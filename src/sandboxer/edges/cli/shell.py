@@ -81,8 +81,7 @@ def shell(
             ended = _converse(sandbox, session)
     if ended.exit is None:
         _note(sandbox.id, ended.terminal_id)
-        again = f"sandboxer shell {sandbox_id} --attach {ended.terminal_id}"
-        err.print(f"[dim]left running; back with:[/] {again}", soft_wrap=True)
+        err.print(f"\n[dim]left running; back with:[/] sandboxer shell {sandbox_id}", soft_wrap=True)
         return
     raise typer.Exit(ended.exit.exit_code)
 

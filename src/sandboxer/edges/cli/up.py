@@ -125,8 +125,8 @@ def up(
         if error.errno not in CANNOT_LISTEN:
             raise
         raise CommandFailed(
-            f"Could not serve on {settings.host}:{settings.port}: {error}",
-            next_step="Choose another --host or --port, or stop what listens there.",
+            f"Could not serve on {settings.host}:{settings.port}: {error.strerror or error}",
+            next_step="Choose another --port (`make run`: PORT=…); `ss -ltnp` shows what listens there.",
         ) from error
     finally:
         if first is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -12,7 +13,8 @@ from rich.text import Text
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import After, Limit
 from sandboxer.edges.cli.output import columns, facts_table, plain, until
-from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, gone, group, noun, rows, verb
+from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, gone, group, rows, verb
+from sandboxer.kernel.errors import Ambiguous, NotFound
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.platform import Webhooks
 from sandboxer.wire.webhooks import Delivery, NewWebhook
@@ -20,7 +22,10 @@ from sandboxer.wire.webhooks import Delivery, NewWebhook
 telling = group("Be told of what happens, by signed requests.")
 groups = {"webhook": telling}
 
-Id = Annotated[str, typer.Argument(help="Id of the webhook (whk_…).", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="Id of the webhook (whk_…), or its beginning.", metavar="ID")]
+# Stands for the messages that brought their own URL.
+ONCE = "once"
+_WHOLE_ID = re.compile("whk_[0-9a-hjkmnp-tv-z]{26}")
 Kinds = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,7 +87,22 @@ def listed(platform: Sandboxer) -> Answer:
     return Answer(found, table, make="webhook create URL")
 
 
-of_webhooks = partial(rows, telling, noun("webhooks"), {"webhook_id": Id})
+def _whole(platform: Sandboxer, word: str) -> str:
+    """The id that is meant, by itself or by its beginning."""
+    fits = [] if word == ONCE else [one.id for one in platform.webhooks.list() if one.id.startswith(word)]
+    if len(fits) > 1:
+        raise Ambiguous(what="webhook", word=word, listed=", ".join(fits))
+    if not fits and not _WHOLE_ID.fullmatch(word) and word != ONCE:
+        raise NotFound(what="webhook", id=word, hint="See what there is: sandboxer webhook list.")
+    return fits[0] if fits else word
+
+
+def _hooks(platform: Sandboxer, given: dict[str, Any]) -> Webhooks:
+    given["webhook_id"] = _whole(platform, given["webhook_id"])
+    return platform.webhooks
+
+
+of_webhooks = partial(rows, telling, _hooks, {"webhook_id": Id})
 of_webhooks(
     _show_delivery,
     Row(
@@ -110,7 +130,7 @@ def deliveries(
 
         sandboxer webhook deliveries whk_0123… --state dead
     """
-    page = platform.webhooks.deliveries(id, state=state, cursor=after, limit=limit)
+    page = platform.webhooks.deliveries(_whole(platform, id), state=state, cursor=after, limit=limit)
     rows = [
         (
             one.id,
@@ -157,7 +177,7 @@ def rotate(
 
         sandboxer webhook rotate once
     """
-    return _show_secret(platform.webhooks.rotate_secret(id, overlap=overlap))
+    return _show_secret(platform.webhooks.rotate_secret(_whole(platform, id), overlap=overlap))
 
 
 @verb(telling, "update")
@@ -174,7 +194,7 @@ def change(
 
         sandboxer webhook update whk_0123… --off
     """
-    changed = platform.webhooks.change(id, url=target, kinds=kind, enabled=enabled)
+    changed = platform.webhooks.change(_whole(platform, id), url=target, kinds=kind, enabled=enabled)
     return Answer(changed, plain(f"{changed.id} is {'on' if changed.enabled else 'off'}: {changed.url}"))
 
 
@@ -186,6 +206,7 @@ def remove(platform: Sandboxer, id: Id) -> Answer:
 
         sandboxer webhook delete whk_0123…
     """
+    id = _whole(platform, id)
     platform.webhooks.remove(id)
     return gone(id=id)
 

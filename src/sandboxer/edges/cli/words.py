@@ -83,7 +83,7 @@ def unknown(word: str, known: Collection[str]) -> str:
 
 
 def mistake(error: Any) -> str:
-    """Says what is wrong with a command line, and what helps: what a missing word is, where one too many goes."""
+    """Says what is wrong with a command line: what a missing word is, where one too many goes."""
     said = str(error.format_message())
     what = getattr(getattr(error, "param", None), "help", None)
     if what and said.startswith("Missing"):

@@ -28,7 +28,14 @@ from starlette.websockets import WebSocket
 
 from sandboxer.edges.http.matcher import matched, operation_of
 from sandboxer.kernel import errors
-from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError, TooLarge, Unauthenticated
+from sandboxer.kernel.errors import (
+    Broken,
+    InvalidRequest,
+    SandboxerError,
+    TooLarge,
+    Unauthenticated,
+    in_plain_words,
+)
 from sandboxer.wire.next_steps import LISTS
 from sandboxer.wire.operations.declaration import (
     Access,
@@ -60,21 +67,6 @@ _SYNTAX: Mapping[str, str] = {
     "Invalid \\escape": "there is no such escape",
     "Invalid \\uXXXX escape": "four hex digits are missing after \\u",
 }
-# What the library calls a value, and what we do.
-_PLAIN = (
-    (re.compile(r"^(Input|String|Value|Bytes|Data|List|Dictionary|Set) should "), "it should "),
-    (re.compile(r"^Value error, "), ""),
-    (re.compile(r"a valid (string|dictionary|integer|number|list|boolean)"), r"a \1"),
-    (re.compile(r"\ba string\b"), "text"),
-    (re.compile(r"a dictionary.*"), "an object"),
-    (re.compile(r"a integer.*"), "a whole number"),
-    (re.compile(r"a boolean.*"), "true or false"),
-    (re.compile(r", unable to parse.*"), ""),
-    (re.compile(r" after validation, not .*"), ""),
-    (re.compile(r"greater than or equal to"), "at least"),
-    (re.compile(r"less than or equal to"), "at most"),
-    (re.compile(r"greater than"), "more than"),
-)
 
 
 def unreadable(cause: BaseException) -> InvalidRequest:
@@ -151,10 +143,7 @@ def _why(
             return _form(schema, str((found.get("ctx") or {}).get("pattern", "")))
         case "literal_error" | "enum":
             return f"it should be {(found.get('ctx') or {}).get('expected')}"
-    text = str(found.get("msg", "it is not what is taken here"))
-    for pattern, plain in _PLAIN:
-        text = pattern.sub(plain, text)
-    return text[:1].lower() + text[1:]
+    return in_plain_words(str(found.get("msg", "it is not what is taken here")))
 
 
 def _form(schema: Mapping[str, Any], pattern: str) -> str:

@@ -73,11 +73,12 @@ class Slots:
             used = self.in_use(account)
             left = await self._store.read(lambda conn: slots_left(conn, authority, used))
             if left is not None and left < 1:
+                many = "1 sandbox" if authority.slots == 1 else f"{authority.slots} sandboxes"
                 raise Forbidden(
-                    why=f"this key may have {authority.slots} sandboxes at once, its children's included",
+                    why=f"this key may have {many} at once, its children's included",
                     reason="no_slots",
                     slots=authority.slots,
-                    hint="Delete a sandbox, or end a child key, and try again.",
+                    hint="Delete one first (GET /v1/sandboxes), or end a child key (GET /v1/keys/tree).",
                 )
             yield
 

@@ -135,7 +135,9 @@ def replace(
     try:
         policy = parse_json(file.read_text())
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"{file} cannot be read as JSON: {error}") from None
+        raise CommandFailed(
+            f"{file} cannot be read as JSON: {error}", next_step="docs/guides/egress.md shows such a file."
+        ) from None
     found: wire.Egress | wire.AccountEgress
     if target == "account":
         found = platform.egress.replace(policy.get("rules", []))

@@ -45,7 +45,7 @@ def _show(one: PublishedImage) -> Answer:
         ("size", f"{size(one.size_bytes)} in {_counted(one.files, 'file')}, over {one.base or 'nothing'}"),
         ("source", one.source),
         ("offered to", one.offered_to or ""),
-        ("left out", _counted(one.stripped_count, "file") if one.stripped_count else ""),
+        ("omitted", _counted(one.stripped_count, "file") if one.stripped_count else ""),
         ("checked", ago(one.verified_at)),
         ("locked", ago(one.locked_at)),
     ]

@@ -352,13 +352,13 @@ async def _reporting_problems(websocket: WebSocket) -> AsyncIterator[None]:
 
 
 async def _tell_problem(websocket: WebSocket, error: SandboxerError) -> None:
-    request_id = problems.request_id_of(websocket.scope)
+    request_id, place = problems.request_id_of(websocket.scope), websocket.path_params
     if websocket.client_state is WebSocketState.CONNECTING:
-        await websocket.send_denial_response(problems.response(error, request_id))
+        await websocket.send_denial_response(problems.response(error, request_id, place=place))
         return
     if websocket.application_state is not WebSocketState.CONNECTED:
         return
-    shown = TerminalProblem(problem=Problem.model_validate(problems.document(error, request_id)))
+    shown = TerminalProblem(problem=Problem.model_validate(problems.document(error, request_id, place)))
     try:
         await websocket.send_text(shown.model_dump_json())
         await websocket.close(CLOSE_BAD_WORD if isinstance(error, InvalidRequest) else CLOSE_BROKEN)
