@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from embit.bip32 import HDKey
 
 from sandboxer.edges.cli.exits import Exit
+from sandboxer.edges.cli.main import run
 from testchains.bitcoin.chain import Bitcoin
 from tests.support.cli import PROGRAM, Cli
 from tests.support.platforms import IMAGES, Up, real_platform, why_not_real
@@ -108,6 +111,19 @@ def test_a_taken_port_is_explained(tmp_path: Path) -> None:
     assert said.code == Exit.ERROR
     assert "Address already in use. Choose another --port (`make run`: PORT=…)" in said.err
     assert "Errno" not in said.err
+
+
+def test_who_is_not_root_is_told_how_to_start_it_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["up", "--state-dir", str(tmp_path / "state")]
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    monkeypatch.setattr(sys, "argv", ["/srv/venv/bin/sandboxer", *words])
+    assert run(words) == Exit.ERROR
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("error: `up` makes sandboxes, which needs root. Run: sudo ")
+    assert said.endswith(f"sandboxer up --state-dir {tmp_path / 'state'}")
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_setting_out_of_bounds_is_refused_in_plain_words() -> None:

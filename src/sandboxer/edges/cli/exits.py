@@ -13,6 +13,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from enum import IntEnum
 
 from sandboxer.kernel.errors import Refused as KernelRefused
@@ -62,6 +66,17 @@ class CommandFailed(SandboxerError):
         super().__init__(why=why)
         # Each failure of the CLI itself knows its own remedy.
         self.remedy = next_step or self.next_step
+
+
+_ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def demand_root(act: str) -> None:
+    """Raises CommandFailed with the command to repeat, unless this is root, whose PATH leads into no venv."""
+    if os.geteuid() != 0:
+        program = "sandboxer" if shutil.which("sandboxer", path=_ROOTS_PATH) else os.path.abspath(sys.argv[0])
+        again = shlex.join(["sudo", program, *sys.argv[1:]])
+        raise CommandFailed(f"{act}, which needs root.", next_step=f"Run: {again}")
 
 
 # Modules of Python itself that other systems than Linux have not.

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli import background
-from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.exits import CommandFailed, demand_root
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import err
 from sandboxer.edges.cli.verbs import Answer, show_answer
@@ -52,7 +52,7 @@ def install(state_dir: Where = None, json: Json = False) -> None:
 
         sudo sandboxer install
     """
-    _demand_root("install")
+    demand_root("`install` changes this machine")
     _demand_systemd()
     settings = load_settings(state_dir=state_dir)
     ENVIRONMENT.parent.mkdir(mode=0o755, exist_ok=True)
@@ -105,7 +105,7 @@ def uninstall(
 
         sudo sandboxer uninstall --purge
     """
-    _demand_root("uninstall")
+    demand_root("`uninstall` changes this machine")
     settings = load_settings(state_dir=state_dir)
     gone = [path for path in _of_program() if os.path.lexists(path)]
     kept = [path for path in (settings.state_dir, ENVIRONMENT.parent) if path.exists()]
@@ -192,13 +192,6 @@ def _program() -> str:
     """Returns the command that stays: the link that an upgrade turns, or the one beside this interpreter."""
     here = str(Path(sys.executable).parent / "sandboxer")
     return IN_UNIT if os.path.exists(IN_UNIT) and MARK.exists() else here
-
-
-def _demand_root(verb: str) -> None:
-    if os.geteuid() != 0:
-        raise CommandFailed(
-            f"`{verb}` changes this machine, which needs root.", next_step=f"sudo sandboxer {verb}"
-        )
 
 
 def _demand_systemd() -> None:

@@ -22,7 +22,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from sandboxer.edges.cli import background
-from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.exits import CommandFailed, demand_root
 from sandboxer.edges.cli.output import err, out
 from sandboxer.kernel.program import late
 from sandboxer.observe.traces import write_logs
@@ -108,6 +108,8 @@ def up(
         sandboxer up --demo --once
     """
     settings = _with_https(_settings(state_dir, host, port, database, warm_pool), https)
+    if "ext.namespaces" in settings.backends:
+        demand_root("`up` makes sandboxes")
     if detach:
         _up_in_background(ctx, settings)
         return
