@@ -4,8 +4,6 @@ Command line flags win over `SANDBOXER_*` variables, which win over defaults. An
 a typing slip in a limit must not silently leave the limit off.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -2,8 +2,6 @@
 call (wallet sessions, the genesis gate).
 """
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 from typing import Annotated

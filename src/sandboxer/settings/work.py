@@ -2,8 +2,6 @@
 kept: snapshots, images and volumes, and how long garbage stays.
 """
 
-from __future__ import annotations
-
 import configparser
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

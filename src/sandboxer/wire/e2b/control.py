@@ -1,7 +1,5 @@
 """Models of E2B's control plane: sandboxes, as its clients ask for them and read about them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 

@@ -2,8 +2,6 @@
 names in camel case, bytes in base 64, large numbers as text, and nothing for what is not set.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Base64Bytes, Field, RootModel

@@ -4,8 +4,6 @@ The operations are declared as all others are, so that the same authentication, 
 They are in a table of their own: clients, documents and verbs of ours are not made of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """The operations on what goes into a sandbox and out of it: egress, previews, secrets, SSH."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

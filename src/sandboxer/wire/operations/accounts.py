@@ -1,7 +1,5 @@
 """The operations on accounts and their webhooks: one's own, and all of them by the owner of the platform."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The operations on snapshots, volumes and images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

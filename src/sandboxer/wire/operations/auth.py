@@ -1,7 +1,5 @@
 """The operations on who is calling: wallets, their sessions, and keys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The operations on code that is run: at once, as a job, or in a session that keeps its state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Literal
 

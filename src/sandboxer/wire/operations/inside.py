@@ -1,7 +1,5 @@
 """The operations on what is inside a sandbox: commands, background processes, terminals and files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

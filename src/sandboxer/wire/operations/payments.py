@@ -1,7 +1,5 @@
 """The operations on prices, payments, invoices and gift cards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

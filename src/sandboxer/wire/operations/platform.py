@@ -1,7 +1,5 @@
 """The operations on the platform itself: probes, what it can do, what there is to choose from, its host."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 
