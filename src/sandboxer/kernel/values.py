@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from inspect import get_annotations
 from reprlib import recursive_repr
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
@@ -38,12 +39,22 @@ def _made(kind: type[_Kind], *, kw_only: bool) -> type[_Kind]:
     """
     # Where there is no docstring the library would write the signature. That takes as long as all of this.
     kind.__doc__ = kind.__doc__ or kind.__name__
+    # And it would read each annotation three times for a mark that hardly any has.
+    texts = get_annotations(kind)
+    plain = {name: text for name, text in texts.items() if not _MARKS.search(str(text))}
+    kind.__annotations__ = texts | dict.fromkeys(plain, object)
     made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(kind)
+    made.__annotations__ = texts
+    for name, text in plain.items():
+        made.__dataclass_fields__[name].type = text  # type: ignore[attr-defined]
     methods = {name: _compiled_when_called(made, name) for name in _SOURCES}
     for name, method in (methods | _SHARED).items():
         if kind.__dict__.get(name) is None:
             setattr(made, name, method)
     return made
+
+
+_MARKS = re.compile("KW_ONLY|ClassVar|InitVar")
 
 
 def _compiled_when_called(kind: type[Any], name: str) -> Callable[..., Any]:

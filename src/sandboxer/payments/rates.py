@@ -9,7 +9,7 @@ It fails closed: if prices are too few, too old or too far apart, there is no ra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation, localcontext
 from fractions import Fraction
@@ -17,13 +17,13 @@ from types import MappingProxyType
 from typing import Protocol
 
 from sandboxer.kernel.errors import Broken, InvalidRequest, NoRate
-from sandboxer.kernel.values import value_class
+from sandboxer.kernel.values import brief_value_class, value_class
 
 # Wide enough for any amount of any chain; an operation that would round must raise instead.
 _EXACT = Context(prec=60)
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Asset:
     """`confirmations`: how deep a deposit must lie by default; None where another rule decides finality."""
 

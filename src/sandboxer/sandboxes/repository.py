@@ -6,7 +6,7 @@ Who pays, and whether a sandbox may run, is decided in the transaction of the st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.kernel.values import value_class
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import ACTOR, OCCUPYING, check_slots
@@ -28,7 +29,7 @@ from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also, RememberedRepository
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_class
 class Step(steps.Step[Sandbox, Signal]):
     """One step of a sandbox's lifecycle, and what else changes in the record with it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +18,7 @@ S = TypeVar("S")
 P = TypeVar("P")
 
 
-# Without slots: Python 3.11 cannot make a frozen one by the name `Step[…]` otherwise.
-@dataclass(frozen=True, kw_only=True)
+@value_class
 class Step(Generic[R, S]):
     # None: the record changes within its state, and `kind` tells of it.
     signal: S | None
@@ -44,7 +43,7 @@ class Step(Generic[R, S]):
 T = TypeVar("T", bound=Step[Any, Any])
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Lifecycle(Generic[P, S]):
     """A table of states and signals, and the one function that reads it."""
 

@@ -11,12 +11,12 @@ import subprocess
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.artifacts.images.build_network import open_build_network
 from sandboxer.artifacts.images.recipe import Mirrors, Recipe
 from sandboxer.kernel.errors import ImageBuildFailed
+from sandboxer.kernel.values import brief_value_class
 
 _UNREACHABLE = re.compile(
     r"Temporary failure resolving|Could not resolve|Could not connect|Connection (?:timed out|refused|failed)"
@@ -64,7 +64,7 @@ _PHASES = (
 )
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Progress:
     phase: str
     fraction: float  # of the whole build, 0 to 1

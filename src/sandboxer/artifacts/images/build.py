@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -41,6 +41,7 @@ from sandboxer.artifacts.images.recipe import (
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken, ImageBuildFailed, InvalidRequest, NotFound
 from sandboxer.kernel.program import RECIPES, late
+from sandboxer.kernel.values import brief_value_class
 
 if TYPE_CHECKING:
     import compileall
@@ -201,7 +202,7 @@ def _run_inside(program: Path) -> None:
 RECORD = "image.json"
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Image:
     name: str
     digest: str  # of the recipe, its overlay, and every package with its version

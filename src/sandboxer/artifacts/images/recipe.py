@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import yaml
 
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
+from sandboxer.kernel.values import brief_value_class
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
@@ -27,13 +28,13 @@ _OPTIONAL = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Distribution:
     suite: str  # "host": the host's own suite
     components: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Recipe:
     name: str
     description: str
@@ -72,7 +73,7 @@ def parse_recipe(text: str, *, source: str) -> Recipe:
     return _Reader(source).recipe(root)
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class _Reader:
     """Walks YAML nodes, which know their lines (plain values do not)."""
 
@@ -222,7 +223,7 @@ _USABLE = ("http://", "https://", "file:", "copy:")
 _CREDENTIALS = re.compile(r"//[^/@]*@")
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Source:
     uri: str
     suite: str
@@ -232,7 +233,7 @@ class Source:
         return f"deb {self.uri} {self.suite} {' '.join(self.components)}"
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Mirrors:
     distribution: str
     suite: str

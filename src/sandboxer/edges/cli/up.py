@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -25,6 +25,7 @@ from sandboxer.edges.cli import background
 from sandboxer.edges.cli.exits import CommandFailed, demand_root
 from sandboxer.edges.cli.output import err, out
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.observe.traces import write_logs
 from sandboxer.settings import Settings, load_settings
 
@@ -61,7 +62,7 @@ except OSError as error:
 app = typer.Typer(rich_markup_mode="rich")
 
 
-@dataclass(frozen=True, slots=True)
+@brief_value_class
 class Step:
     name: str
     took_ms: float

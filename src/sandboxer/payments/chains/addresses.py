@@ -9,13 +9,13 @@ family, and Monero's own form.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.payments.rates import ASSETS, as_text
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _FORMS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Network:
     coin: str
     name: str

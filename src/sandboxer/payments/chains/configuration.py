@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.kernel.program import late
-from sandboxer.kernel.values import value_class
+from sandboxer.kernel.values import brief_value_class, value_class
 from sandboxer.payments.chains.addresses import MONERO_PREFIXES, network_of
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.rates import ASSETS, to_atomic
@@ -61,7 +61,7 @@ _SOURCES_OF: Mapping[str, tuple[Source, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class ChainPlan:
     """One chain as configured; `open_chain` turns it into an adapter."""
 
@@ -231,7 +231,7 @@ def _secret(path: Path) -> str:
         raise InvalidRequest(field="chains", why=f"{path} cannot be read: {type(error).__name__}") from None
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Cap:
     """Atomic units; `per_day` counts the last 24 hours."""
 
@@ -243,7 +243,7 @@ class Cap:
             raise InvalidRequest(field="cap", why="0 ≤ per payment ≤ per day is needed")
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Spent:
     id: str
     asset: str

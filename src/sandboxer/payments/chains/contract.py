@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeVar, runtime_checkable
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable, SandboxerError
+from sandboxer.kernel.values import brief_value_class
 from sandboxer.payments.chains.addresses import MAINNET, Network
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ MOST_BEHIND = 3
 LOOKUP_LIMIT = timedelta(seconds=4)
 
 
-@dataclass(frozen=True)
+@brief_value_class
 class Deposit:
     """One output to one of our addresses as the chain shows it now; the next look may differ."""
 

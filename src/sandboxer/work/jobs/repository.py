@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.values import value_class
 from sandboxer.observe import events
 from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store import steps
@@ -25,7 +26,7 @@ from sandboxer.work.jobs.records import FINAL, LIFECYCLE, Job, Signal
 ACTOR = "system:jobs"
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_class
 class Step(steps.Step[Job, Signal]):
     actor: str = ACTOR
     outcome: Outcome | None = None

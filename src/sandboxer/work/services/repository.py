@@ -6,7 +6,6 @@ The subject of its events is the service's sandbox: whoever may see the one may 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -16,6 +15,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.kernel.tasks import Changes
+from sandboxer.kernel.values import value_class
 from sandboxer.observe import events
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
@@ -27,7 +27,7 @@ from sandboxer.work.services.records import Domain, Service
 ACTOR = "system:services"
 
 
-@dataclass(frozen=True, kw_only=True)
+@value_class
 class Step(steps.Step[Service, Signal]):
     """A step without a signal makes an event of the kind `service.<kind>`."""
 
