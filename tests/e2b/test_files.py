@@ -49,6 +49,16 @@ def test_many_files_are_written_at_once(sandbox: Sandbox) -> None:
         assert sandbox.files.read(f"many/{no}") == str(no) * no
 
 
+def test_a_folder_of_many_files_is_listed_whole_and_in_order(sandbox: Sandbox) -> None:
+    """More than a page of the supervisor (10,000), of which E2B's clients know nothing."""
+    sandbox.commands.run("mkdir crowd && cd crowd && seq -f 'file-%05g' 12000 | xargs touch", timeout=60)
+    sandbox.files.write("crowd/file-07000", "x", metadata={"kind": "last"})
+    listed = sandbox.files.list("crowd")
+    assert [one.name for one in listed] == [f"file-{no:05}" for no in range(1, 12_001)]
+    assert [one.name for one in listed if one.metadata] == ["file-07000"]
+    sandbox.commands.run("rm -r crowd")
+
+
 def test_folders_are_made_listed_moved_and_removed(sandbox: Sandbox) -> None:
     assert sandbox.files.make_dir("tree/a/b") is True
     assert sandbox.files.make_dir("tree/a/b") is False

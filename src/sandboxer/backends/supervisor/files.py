@@ -297,8 +297,11 @@ class PageOfEntries:
             if (path := _path_of(entry)) <= after:
                 continue
             if len(heap) < limit:
-                heapq.heappush(heap, _Backwards(path, entry))
+                heap.append(_Backwards(path, entry))
                 continue
+            if not self._dropped:
+                # Of a guest that makes pages itself nothing is ever dropped here, and nothing to be ordered.
+                heapq.heapify(heap)
             self._dropped = True
             if path < heap[0].path:
                 heapq.heapreplace(heap, _Backwards(path, entry))

@@ -29,7 +29,7 @@ _ANY = AskedPathBody[SandboxPath, Any]
 # Metadata of files is kept in extended attributes of these names, so that programs inside see it too.
 ATTRIBUTES = "user.e2b."
 # Each page walks the folder anew: with small ones a folder of 150,000 files is walked 300 times.
-_PAGE = 10 * PAGE_LIMIT_MAX
+_PAGE = 20 * PAGE_LIMIT_MAX
 _BLOCK = 4096
 _QUIET: Mapping[str, Any] = {"keepalive": {}}
 # The end of the id of a watcher that is asked for entries too.
