@@ -19,9 +19,11 @@ from sandboxer.edges.http.demands import confirm_locked, pass_gate
 from sandboxer.edges.http.idempotency import Bind, make_once
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
+from sandboxer.kernel.tasks import to_the_end
 from sandboxer.kernel.values import is_volume_id
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import lifetime
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 from sandboxer.wiring import Platform
@@ -99,14 +101,31 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
         made = await cloning.clone(kept.id, _like(record, asked.body.timeout), who, batch)
     finally:
         await snapshots.drop(kept.id, who)
-    for one in made.sandboxes:
-        await _narrow(platform, record, one, who)
-        await begin(platform, one, who, asked.lease)
-    forks = [
-        *(control.Forked.model_construct(sandbox=opened(platform, one, who)) for one in made.sandboxes),
-        *(_failed(asked.request, error) for error in made.failed.values()),
-    ]
+    left, forks = list(made.sandboxes), [_failed(asked.request, error) for error in made.failed.values()]
+    try:
+        while left:
+            forks.append(await _begun(asked, record, left[0]))
+            left.pop(0)
+    finally:
+        # They have begun nothing, and may reach more than the original.
+        for one in left:
+            await to_the_end(lifetime.destroy(platform.sandboxes, one.id, who))
+    forks.sort(key=lambda one: one.sandbox is None)
     return answer(forks, 201)
+
+
+async def _begun(
+    asked: AskedPathBody[SandboxPath, control.Fork], original: Sandbox, made: Sandbox
+) -> control.Forked:
+    """Lets a fork begin as its original does. One that does not is gone."""
+    platform, who = asked.platform, asked.caller
+    try:
+        await _narrow(platform, original, made, who)
+        await begin(platform, made, who, asked.lease)
+    except SandboxerError as error:
+        await to_the_end(lifetime.destroy(platform.sandboxes, made.id, who))
+        return _failed(asked.request, error)
+    return control.Forked.model_construct(sandbox=opened(platform, made, who))
 
 
 async def _narrow(platform: Platform, original: Sandbox, made: Sandbox, who: Caller) -> None:
