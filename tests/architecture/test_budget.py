@@ -44,10 +44,6 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("work/sessions/drivers/keeper.py", "first_order"): INSIDE,
     ("work/sessions/drivers/python.py", "known_forms"): INSIDE,
     ("artifacts/images/build.py", "_load"): OURS,
-    (
-        "artifacts/images/builders/templates.py",
-        "_archive",
-    ): "a Dockerfile, not much longer than the request that it was made of",
     ("artifacts/images/oci/applying.py", "Applying._place"): "a path, in a process of its own",
     ("artifacts/images/oci/applying.py", "Applying._note"): "a path, in a process of its own",
     ("artifacts/images/oci/applying.py", "Applying._folder"): "a path, in a process of its own",

@@ -13,8 +13,9 @@ from e2b.exceptions import BuildException
 from e2b.template.types import TemplateBuildStatus
 
 from e2b import Sandbox, SandboxException, Template
-from sandboxer.artifacts.images.builders.templates import Build, Step, dockerfile_of
-from sandboxer.artifacts.images.builders.templates import Template as Plan
+from sandboxer.artifacts.images.builders.steps import Step, check_steps
+from sandboxer.artifacts.images.builders.steps import Template as Plan
+from sandboxer.artifacts.images.builders.templates import Build
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import WantedResources
 from tests.artifacts.engines import BUSYBOX
@@ -140,6 +141,52 @@ def test_a_step_that_fails_and_one_that_is_not_understood_are_named(building: Up
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_a_build_begins_where_it_differs_from_earlier_ones_unless_it_skips_them(building: Up) -> None:
+    def first_of(name: str, second: str, *, skip_cache: bool = False) -> str:
+        template = Template().from_template("tiny").run_cmd("cat /proc/sys/kernel/random/uuid > first")
+        Template.build(template.run_cmd(second), name, skip_cache=skip_cache)
+        with Sandbox.create(name, timeout=60, allow_internet_access=False) as sandbox:
+            assert sandbox.files.read("second") == f"{name}\n"
+            return sandbox.files.read("first")
+
+    first = first_of("one", "echo one > second")
+    assert first_of("two", "echo two > second") == first
+    anew = first_of("three", "echo three > second", skip_cache=True)
+    assert anew != first
+    assert first_of("four", "echo four > second") == anew
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_files_go_where_a_copy_says_and_leave_what_was_there_as_it_was(building: Up, files: Path) -> None:
+    template = (
+        Template(file_context_path=files)
+        .from_template("tiny")
+        .run_cmd("mkdir -m 1777 /there && echo 2 > /there/two", user="root")
+        .copy("app", "/there")
+        .copy("word.txt", "new/folder/renamed", mode=0o600)
+        .copy("word.txt", "new/folder/", user="root")
+        .set_workdir("/work/here")
+        .run_cmd("echo mine > file")
+        .run_cmd("stat -c '%a %u %n' /there /there/* /work/here/file ~/new/folder/* > ~/seen")
+        .run_cmd("ls -A / > ~/root")
+    )
+    Template.build(template, "places")
+    with Sandbox.create("places", timeout=60, allow_internet_access=False) as sandbox:
+        assert sandbox.files.read("seen").splitlines() == [
+            "1777 0 /there",
+            "777 1000 /there/broken",
+            "644 1000 /there/one",
+            "644 0 /there/two",
+            "644 1000 /work/here/file",
+            "600 1000 /home/user/new/folder/renamed",
+            "644 0 /home/user/new/folder/word.txt",
+        ]
+        assert ".sent" not in sandbox.files.read("root")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_stranger_sees_neither_builds_nor_templates_nor_where_files_go(building: Up) -> None:
     template = Template().from_template("tiny").run_cmd("echo secret > secret")
     info = Template.build(template, "private")
@@ -181,18 +228,9 @@ def test_who_may_make_no_images_is_told_so(real_key: str) -> None:
         (Step(kind="COPY", args=("a", "/", "", "9"), files="f"), "COPY"),
     ],
 )
-def test_steps_that_a_dockerfile_cannot_express_are_refused(step: Step, why: str) -> None:
+def test_steps_that_cannot_be_done_are_refused(step: Step, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        dockerfile_of(Plan(base="x", profile="y", steps=[step]))
-
-
-def test_whatever_a_command_is_it_stays_one_instruction() -> None:
-    written = dockerfile_of(
-        Plan(base="x", profile="y", steps=[Step(kind="RUN", args=("echo a\nFROM sandboxer/other",))])
-    )
-    said = [line.split()[0] for line in written.dockerfile.splitlines()]
-    assert said == ["FROM", "USER", "RUN", "USER", "WORKDIR", "RUN"]
-    assert written.steps == [0, 0, 0, 0, 0, 1]
+        check_steps(Plan(base="x", profile="y", steps=[step]))
 
 
 def test_lines_without_a_word_are_not_kept_without_end() -> None:

@@ -138,6 +138,8 @@ def _image(folder: Path) -> dict[str, tuple[str, bytes]]:
     about = {"schemaVersion": 2, "mediaType": kind, "config": parts[0], "layers": parts[1:]}
     manifest = json.dumps(about).encode()
     found = {"/v2/": ("application/json", b"{}")}
+    tags = {"name": "library/ubuntu", "tags": ["22.04"]}
+    found[f"{_IMAGE}/tags/list"] = ("application/json", json.dumps(tags).encode())
     for name in ("22.04", _digest(manifest)):
         found[f"{_IMAGE}/manifests/{name}"] = (kind, manifest)
     for part, blob in zip(parts, blobs.values(), strict=True):

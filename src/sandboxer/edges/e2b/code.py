@@ -19,9 +19,9 @@ from typing import Any
 from starlette.responses import Response
 
 from sandboxer.edges.e2b.answers import RUNNING, answer
+from sandboxer.edges.e2b.connect import is_of_sandbox
 from sandboxer.edges.e2b.sandboxes import bind_inside
 from sandboxer.edges.e2b.users import HOME
-from sandboxer.edges.e2b.words import is_of_sandbox
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.bodies import EventStream, StreamEvent
 from sandboxer.edges.http.disconnection import ClientGone

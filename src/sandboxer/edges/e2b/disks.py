@@ -10,9 +10,9 @@ from sandboxer.artifacts.records import OVER
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.edges.e2b.answers import DEFAULT_TAG, SNAPSHOT, answer, opened, snapshot_info
+from sandboxer.edges.e2b.connect import message_of, status_of
 from sandboxer.edges.e2b.sandboxes import present, refuse_memory
 from sandboxer.edges.e2b.templates import begin
-from sandboxer.edges.e2b.words import message_of, status_of
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.binding import Asked, AskedPathBody, AskedQuery, bind
 from sandboxer.edges.http.demands import confirm_locked, pass_gate

@@ -13,8 +13,16 @@ from typing import Any
 
 from starlette.types import Message, Send
 
-from sandboxer.edges.e2b.connect import END, STREAM, envelope
-from sandboxer.edges.e2b.words import NOT_RUNNING, error_of, is_of_sandbox, message_of, status_of
+from sandboxer.edges.e2b.connect import (
+    END,
+    NOT_RUNNING,
+    STREAM,
+    envelope,
+    error_of,
+    is_of_sandbox,
+    message_of,
+    status_of,
+)
 from sandboxer.edges.http.problems import PROBLEM_JSON
 
 # Said by what stands in front of the daemon, and so never as an error of Connect.

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from sandboxer.access.ports.ports import without_port
 from sandboxer.artifacts.clones import is_image_id
-from sandboxer.artifacts.images.builders.templates import Build, Line, Step, Template
+from sandboxer.artifacts.images.builders.steps import OURS, Step, Template
+from sandboxer.artifacts.images.builders.templates import Build, Line
 from sandboxer.artifacts.images.builders.use_cases import READY, START, Source
-from sandboxer.artifacts.images.builders.workshop import PROFILE as BUILDER
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.edges.e2b.answers import (
     DEFAULT_TAG,
@@ -47,9 +47,8 @@ _BASES = {name: name for name in TEMPLATES} | {
     "e2bdev/base": TEMPLATE,
     "e2bdev/code-interpreter": INTERPRETER,
 }
-_OURS = "sandboxer/"
 _READY_S = 60.0
-_UNKNOWN_USER = re.compile(r"unknown user error looking up user")
+_UNKNOWN_USER = re.compile(r"no user .* in the sandbox")
 # What stands for no condition: where such templates come from, it is waited for once, when they are built.
 _SLEEP = re.compile(r"\s*sleep [0-9.]+\s*")
 _SHELL = 'command -v bash >/dev/null || exec sh -c "$0" "$@"; exec bash -lc "$0" "$@"'
@@ -61,7 +60,7 @@ async def request_build(asked: AskedBody[control.NewTemplate]) -> Response:
     name, _, tag = (body.name or body.alias or "").lower().partition(":")
     if not name or name in TEMPLATES or name.startswith((SNAPSHOT, "img_", "sbx")):
         raise InvalidRequest(field="name", why=f"{name!r} cannot be the name of a template")
-    await pass_gate(asked.request, BUILDER)
+    await pass_gate(asked.request, PROFILE)
     tags = list(dict.fromkeys([*([tag] if tag else []), *body.tags])) or [_TAG]
     resources = WantedResources(vcpus=body.cpu_count, memory_mb=body.memory_mb)
     build = asked.platform.artifacts.templates.request(name, tags, resources, asked.caller)
@@ -116,14 +115,14 @@ async def _base(platform: Platform, caller: Caller, body: control.BuildTemplate)
     """Returns what the template begins with, as in `FROM`, and how to ask the registry for it."""
     if body.from_template is not None:
         if (name := body.from_template.removesuffix(DEFAULT_TAG)) in TEMPLATES:
-            return _OURS + image_of(platform, name), None
+            return OURS + image_of(platform, name), None
         found = await tagged(platform, body.from_template, caller)
         if found is None and ":" in body.from_template:
             raise NotFound(what="template", id=body.from_template)
-        return _OURS + (body.from_template if found is None else found.id), None
+        return OURS + (body.from_template if found is None else found.id), None
     image = (body.from_image or TEMPLATE).strip()
     if name := _BASES.get(image.removesuffix(":latest"), ""):
-        return _OURS + image_of(platform, name), None
+        return OURS + image_of(platform, name), None
     if any(char.isspace() for char in image) or image.startswith("-"):
         raise InvalidRequest(field="fromImage", why=f"{image!r} is no name of an image")
     login = body.from_image_registry

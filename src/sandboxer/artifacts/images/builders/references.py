@@ -6,6 +6,7 @@ What somebody types is completed by the operator's default registry and by nothi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from sandboxer.kernel.errors import (
     Forbidden,
@@ -134,6 +135,17 @@ def explain_build(said: list[str], exit_code: int) -> SandboxerError:
     if _FULL.search("\n".join(said)):
         return TooLarge(what="build", limit="the disk of the sandbox that builds it")
     return InvalidRequest(field="Dockerfile", why=f"building it ended with {exit_code}: {last_words(said)}")
+
+
+def explain_step(step: str) -> Callable[[list[str], int], SandboxerError]:
+    """Returns what says why a step of a template failed."""
+
+    def explain(said: list[str], exit_code: int) -> SandboxerError:
+        found = explain_build(said, exit_code)
+        why = f"{step[:200]}: exit status {exit_code}: {last_words(said)}"
+        return found if isinstance(found, TooLarge) else InvalidRequest(field="steps", why=why)
+
+    return explain
 
 
 def last_words(said: list[str]) -> str:

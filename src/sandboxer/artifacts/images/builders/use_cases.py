@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import posixpath
 import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 from weakref import WeakValueDictionary
 
@@ -80,8 +78,6 @@ class Recipe:
     labels: Mapping[str, str] = field(default_factory=dict)
     # Begin where the last build of the account differs.
     cached: bool = True
-    # The registry of the image that it begins as, if that asks for a user.
-    login: Source | None = None
 
 
 Event = Said | PublishedImage
@@ -112,30 +108,22 @@ class ImageBuilders:
         caller: Caller,
         *,
         profile: str | None,
-        lots: Mapping[str, IO[bytes]] = MappingProxyType({}),
     ) -> AsyncGenerator[Event]:
-        """Yields what the builder says, then the image. Closing it early leaves nothing behind.
-
-        `lots` are more archives, each for a folder of this name in the context.
-        """
+        """Yields what the builder says, then the image. Closing it early leaves nothing behind."""
         async with self.workshop.open(caller, cached=recipe.cached) as bench:
             if recipe.cached and not await self.workshop.has_room_for_layers(caller):
                 await bench.run(["rm", "-rf", _STORE], explain_build)
-            for folder, archive in {"": context, **lots}.items():
-                await bench.unpack(
-                    pieces(archive), posixpath.join(_CONTEXT, folder), packed=is_packed(archive)
-                )
+            await bench.unpack(pieces(context), _CONTEXT, packed=is_packed(context))
             await bench.run([*_BUILDAH, "rm", "--all"], explain_build)
-            login = [] if recipe.login is None else await self._login(bench, recipe.login)
             for name in dict.fromkeys(ours_in(await _dockerfile(bench, recipe.file))):
                 yield Said(f"taking {name} from this platform")
                 await self._give(bench, name, caller)
-            async with aclosing(bench.say(_command(recipe, login), explain_build)) as said:
+            async with aclosing(bench.say(_command(recipe), explain_build)) as said:
                 async for line in said:
                     yield line
             # One that leaves out secrets is not what was built.
             made = replace(wanted, source="build" if wanted.clean else _source(await _text(bench, _ID)))
-            if (same := await self._same(made, caller, profile)) is not None:
+            if (same := await self.same(made, caller, profile)) is not None:
                 yield Said(f"it is {same.id}, built before")
                 yield await self.importing.use_cases.clone(same.id, made, caller, source=made.source)
                 return
@@ -207,7 +195,7 @@ class ImageBuilders:
                         return event
         raise InvalidRequest(field="image", why=f"{reference} was not fetched")
 
-    async def _same(self, wanted: Wanted, caller: Caller, profile: str | None) -> PublishedImage | None:
+    async def same(self, wanted: Wanted, caller: Caller, profile: str | None) -> PublishedImage | None:
         """Returns an image of the account that an earlier build made of the same layers. A copy of it takes a
         moment; to write an archive of them and to read it takes as long as the build did.
 
@@ -228,10 +216,6 @@ class ImageBuilders:
         if found is None or found.account == caller.account:
             return found
         return found if found.visibility is records.Visibility.PUBLIC else None
-
-    async def _login(self, bench: Bench, source: Source) -> list[str]:
-        reference = parse_reference(source.reference, self.workshop.policy.default_registry)
-        return await _authfile(bench, source, reference)
 
     async def _give(self, bench: Bench, name: str, caller: Caller) -> None:
         """Puts an image of this platform where `FROM sandboxer/…` finds it, unless it is there."""
@@ -258,8 +242,8 @@ class ImageBuilders:
         await bench.run([*_BUILDAH, "tag", kept, f"{tag}:latest"], explain_build)
 
 
-def _command(recipe: Recipe, login: list[str]) -> list[str]:
-    command = [*_BUILDAH, "bud", *login, "--isolation", "chroot", "--format", "oci", "--layers"]
+def _command(recipe: Recipe) -> list[str]:
+    command = [*_BUILDAH, "bud", "--isolation", "chroot", "--format", "oci", "--layers"]
     command += ["--file", f"{_CONTEXT}/{recipe.file}", "--tag", _BUILT, "--iidfile", _ID]
     command += [] if recipe.cached else ["--no-cache"]
     command += ["--target", recipe.target] if recipe.target else []

@@ -11,9 +11,10 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import IO
 
 from sandboxer.accounts.authority import AuthorityRepository
@@ -72,7 +73,7 @@ _WITHOUT = (Conflict, Forbidden, NoCapacity, NotAvailable)
 # A build that shouts is heard for 1 MB, and at its very end; the rest is dropped inside.
 _BOUNDED = 'set -o pipefail; "$@" 2>&1 | { stdbuf -o0 head -c 1048576; tail -c 4096; }'
 # It says nothing while it is fed: nobody reads then.
-_UNPACK = 'tar "$1" --no-same-owner -C "$0" 2>/tmp/tar.log || { tail -n 2 /tmp/tar.log; exit 1; }'
+_UNPACK = 'tar "$1" -C "$0" 2>/tmp/tar.log || { tail -n 2 /tmp/tar.log; exit 1; }; rm /tmp/tar.log'
 
 Explain = Callable[[list[str], int], SandboxerError]
 
@@ -96,22 +97,36 @@ class Said:
     """What a builder printed: a line, or several that came at once."""
 
     text: str
+    # The number of the step that begins, where steps are told apart.
+    step: int | None = None
 
 
 @brief_value_class
 class Bench:
     """What a workshop has: commands and files, until it is closed."""
 
+    sandbox_id: str
     guest: Guest
     env: Mapping[str, str]
+    # What commands are words of.
+    bound: Sequence[str] = ()
 
     async def say(
-        self, argv: Sequence[str], explain: Explain, *, stdin: AsyncIterator[bytes] | None = None
+        self,
+        argv: Sequence[str],
+        explain: Explain,
+        *,
+        stdin: AsyncIterator[bytes] | None = None,
+        user: str = "root",
+        cwd: str = "/",
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncGenerator[Said]:
         """Runs a command and yields its lines. Raises what `explain` makes of its last ones if it fails."""
         command = Command(
-            argv=["/bin/bash", "-c", _BOUNDED, "bounded", *argv],
-            env=self.env,
+            argv=[*self.bound, *argv],
+            env={**self.env, **env},
+            cwd=cwd,
+            user=user,
             has_stdin=stdin is not None,
             keep=False,
         )
@@ -150,7 +165,7 @@ class Bench:
         def explain(said: list[str], _: int) -> SandboxerError:
             return InvalidRequest(field="context", why=f"it cannot be unpacked: {' | '.join(said[-2:])}")
 
-        how = "-xz" if packed else "-x"
+        how = "-xzo" if packed else "-xo"
         await self.run(["/bin/sh", "-c", _UNPACK, folder, how], explain, stdin=archive)
 
     async def put(self, path: str, text: str) -> None:
@@ -200,15 +215,30 @@ class Workshop:
     @asynccontextmanager
     async def open(self, caller: Caller, *, cached: bool = False) -> AsyncIterator[Bench]:
         """Opens a workshop. Raises Forbidden for who may make no images, and what refuses a sandbox."""
+        async with self._open(caller, lambda claim: self._make(caller, claim, cached=cached), _ENV) as bench:
+            await bench.guest.files.mkdir(PLACE)
+            await bench.put(_CONFIG, _registries(self.policy.default_registry))
+            yield replace(bench, bound=("/bin/bash", "-c", _BOUNDED, "bounded"))
+
+    @asynccontextmanager
+    async def open_plain(
+        self, request: CreateRequest, caller: Caller, env: Mapping[str, str]
+    ) -> AsyncIterator[Bench]:
+        """Opens another sandbox, of which nothing is known but that it has a shell."""
+        async with self._open(caller, lambda claim: self._create(request, caller, claim), env) as bench:
+            yield bench
+
+    @asynccontextmanager
+    async def _open(
+        self, caller: Caller, make: Callable[[Claim], Awaitable[str]], env: Mapping[str, str]
+    ) -> AsyncIterator[Bench]:
         async with self.place("builds", caller):
             claim = Claim(self.clock.now())
             try:
-                sandbox_id, env = await self._make(caller, claim, cached=cached)
-                async with open_line(self.sandboxes, sandbox_id, caller, activity=ActivityKind.EXEC) as guest:
-                    bench = Bench(guest, env)
-                    await guest.files.mkdir(PLACE)
-                    await bench.put(_CONFIG, _registries(self.policy.default_registry))
-                    yield bench
+                made = await make(claim)
+                env = {**env, **self.sandboxes.environment(await self.sandboxes.visible(made, caller))}
+                async with open_line(self.sandboxes, made, caller, activity=ActivityKind.EXEC) as guest:
+                    yield Bench(made, guest, env)
             finally:
                 await to_the_end(self._end(claim))
 
@@ -220,7 +250,7 @@ class Workshop:
         with self.budget.slot(what, root, per_account=_PER_ACCOUNT, in_all=_AT_ONCE):
             yield
 
-    async def _make(self, caller: Caller, claim: Claim, *, cached: bool) -> tuple[str, Mapping[str, str]]:
+    async def _make(self, caller: Caller, claim: Claim, *, cached: bool) -> str:
         wanted = self.policy.request
         if cached and self.policy.cache_mb:
             try:
@@ -229,12 +259,12 @@ class Workshop:
                 log.warning("a build goes on without earlier layers: %s", error)
         try:
             try:
-                sandbox = await self._create(wanted, caller, claim)
+                return await self._create(wanted, caller, claim)
             except Conflict as error:
                 # Another build has the layers; this one makes its own.
                 if error.facts.get("reason") != "attached":
                     raise
-                sandbox = await self._create(self.policy.request, caller, claim)
+                return await self._create(self.policy.request, caller, claim)
         except InvalidRequest as error:
             if error.facts.get("field") != "image":
                 raise
@@ -243,7 +273,6 @@ class Workshop:
                 why="the image `builder` is not on this host",
                 hint="On the platform's host: sudo sandboxer image build builder",
             ) from None
-        return sandbox, {**_ENV, **self.sandboxes.environment(await self.sandboxes.visible(sandbox, caller))}
 
     async def _create(self, wanted: CreateRequest, caller: Caller, claim: Claim) -> str:
         async with self.slots.taken(await self.authorities.of(caller)):

@@ -23,7 +23,7 @@ from sandboxer.artifacts.records import USABLE, Signal, State
 from sandboxer.artifacts.repository import ImageRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.use_cases import ITSELF, KeptUseCases
-from sandboxer.backends.contract import KeptDisk, ShapesDisks
+from sandboxer.backends.contract import KeptDisk, Resources, ShapesDisks
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound
 from sandboxer.kernel.values import new_id, value_class
@@ -101,10 +101,11 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
         caller: Caller,
         *,
         source: str | None = None,
+        resources: Resources | None = None,
         also: Also | None = None,
     ) -> PublishedImage:
         """Publishes the sandbox's disk as it is now; its processes go on. `source` is recorded in place of
-        the sandbox.
+        the sandbox, `resources` in place of its own.
         """
         sandbox = await self.sandboxes.visible(sandbox_id, caller)
         planned = self._planned(
@@ -114,7 +115,7 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
             source=source or sandbox.id,
             backend=sandbox.backend,
             profile=sandbox.profile,
-            resources=sandbox.resources,
+            resources=resources or sandbox.resources,
         )
 
         async def make(backend: ShapesDisks, image_id: str, change: Callable[[int], None]) -> KeptDisk:
