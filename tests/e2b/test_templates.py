@@ -170,6 +170,7 @@ def test_files_go_where_a_copy_says_and_leave_what_was_there_as_it_was(building:
         .run_cmd("echo mine > file")
         .run_cmd("stat -c '%a %u %n' /there /there/* /work/here/file ~/new/folder/* > ~/seen")
         .run_cmd("ls -A / > ~/root")
+        .run_cmd("sudo sh -c 'id -u > /by-sudo'")
     )
     Template.build(template, "places")
     with Sandbox.create("places", timeout=60, allow_internet_access=False) as sandbox:
@@ -183,6 +184,7 @@ def test_files_go_where_a_copy_says_and_leave_what_was_there_as_it_was(building:
             "644 0 /home/user/new/folder/word.txt",
         ]
         assert ".sent" not in sandbox.files.read("root")
+        assert sandbox.files.read("/by-sudo") == "0\n"
 
 
 @pytest.mark.slow
