@@ -139,8 +139,10 @@ class Carrier:
         status, failure, reason = None, None, "accepted"
         try:
             target = parse_target(url, allow_private=self._allow_private)
+            # Before the receiver's time begins: what is loaded for the first message is not its delay.
+            pool = self._pool or await self._open_pool()
             async with asyncio.timeout(self._timeout_s):
-                status = await self._post(target.url, headers, body)
+                status = await self._post(pool, target.url, headers, body)
         except _CannotGo as error:
             failure, reason = error.failure, str(error)
         except InvalidRequest as error:
@@ -156,14 +158,15 @@ class Carrier:
         took = int((time.monotonic() - began) * 1000)
         return Outcome(failure=failure, reason=reason, status=status, took_ms=took)
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def _post(
+        self, pool: httpcore.AsyncConnectionPool, url: str, headers: Mapping[str, str], body: bytes
+    ) -> int:
         signed = [
             ("content-type", "application/json"),
             ("user-agent", "sandboxer-webhooks/1"),
             *headers.items(),
         ]
         limits = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s, "pool": CONNECT_S}
-        pool = self._pool or await self._open_pool()
         async with pool.stream(
             "POST", url, headers=signed, content=body, extensions={"timeout": limits}
         ) as answer:
