@@ -14,8 +14,9 @@ from sandboxer.accounts import records as accounts
 from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
+from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Forbidden, InsufficientCredit, Unavailable
+from sandboxer.kernel.errors import BackendLost, Forbidden, InsufficientCredit, Unavailable
 from sandboxer.money.metering import charge_once
 from sandboxer.money.policy import Standing, Use
 from sandboxer.sandboxes.lifecycle import State
@@ -36,6 +37,19 @@ async def planned(platform: Platform, delay: timedelta) -> None:
     deadline = asyncio.get_running_loop().time() + 5
     while (await settled(platform)).look_at != moment:
         assert asyncio.get_running_loop().time() < deadline, "the purse never planned it"
+
+
+def grow_deaf(backend: Scripted) -> None:
+    """It obeys no order to stop."""
+    for _ in range(1000):
+        backend.fail_next("stop", BackendLost(why="it is deaf"))
+
+
+async def charged_at(platform: Platform, rate: int) -> None:
+    """Until all of Alice's together cost so many msats a second."""
+    deadline = asyncio.get_running_loop().time() + 5
+    while (await settled(platform)).flow.rate != rate:
+        assert asyncio.get_running_loop().time() < deadline, f"she never paid {rate}"
 
 
 @pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
@@ -76,6 +90,49 @@ async def test_what_is_sent_outwards_reaches_a_cap_at_once(open_one: OpenPlatfor
         # No moment passes: nobody waits until the time alone would have reached it.
         await until(platform, sandbox.id, State.REAPED)
         assert (await settled(platform)).posted == 9900
+
+
+@pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
+async def test_a_wall_that_does_not_stop_it_costs_nobody_more_than_the_cap(
+    open_one: OpenPlatform, backend: Scripted, clock: ManualClock, name: str
+) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        await cap(platform, Caps(**{name: 100}))
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
+        await planned(platform, timedelta(seconds=100))
+        grow_deaf(backend)
+        clock.advance(timedelta(seconds=100))
+        await due_times(platform)
+        # It runs on, and no sat more is taken, however long that lasts.
+        await charged_at(platform, 0)
+        clock.advance(timedelta(seconds=3))
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.flow.rate) == (9900, 0)
+        backend._failures.clear()
+        clock.advance(timedelta(seconds=6))
+        await until(platform, sandbox.id, State.REAPED)
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_a_cap_that_is_raised_before_a_deaf_wall_stops_it_lets_it_pay_again(
+    open_one: OpenPlatform, backend: Scripted, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        await cap(platform, Caps(per_sandbox_sats=100))
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="4h"), ALICE)
+        await planned(platform, timedelta(seconds=100))
+        grow_deaf(backend)
+        clock.advance(timedelta(seconds=100))
+        await due_times(platform)
+        await charged_at(platform, 0)
+        await cap(platform, Caps(per_sandbox_sats=1000))
+        clock.advance(timedelta(seconds=6))
+        await charged_at(platform, 1000)
+        clock.advance(timedelta(seconds=50))
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.flow.rate) == (9850, 1000)
+        record = await platform.sandboxes.visible(sandbox.id, ALICE)
+        assert record.state is State.READY
 
 
 async def test_a_cap_noticed_late_is_kept_to_the_sat(open_one: OpenPlatform, clock: ManualClock) -> None:

@@ -65,7 +65,7 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
     if use is None:
         return None
     terms = sandbox.terms
-    is_nothing = terms.keeps_free if use is Use.STORED else terms.is_entitled
+    is_nothing = terms.keeps_free if use is Use.STORED else terms.is_entitled or terms.is_capped
     return use, 0 if is_nothing else terms.card.rate(use)
 
 

@@ -81,7 +81,8 @@ def wanted(sandbox: Sandbox, condition: Condition) -> Demand | None:
     paid_for = due(sandbox)
     sends_for_sats = sandbox.terms.pays_egress and not sandbox.terms.is_entitled
     is_paying = paid_for is not None and (paid_for[1] > 0 or sends_for_sats)
-    if is_paying and (reached := condition.reached.get(sandbox.id)) is not None:
+    may_pass_a_cap = is_paying or sandbox.terms.is_capped
+    if may_pass_a_cap and (reached := condition.reached.get(sandbox.id)) is not None:
         data = {"cap": reached.cap, "limit_sats": reached.limit_sats}
         return Demand(signal=Signal.CAP_REACHED, reason=SPENDING_CAP, at=reached.at, data=data)
     if sandbox.state is State.GRACE:

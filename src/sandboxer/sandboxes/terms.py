@@ -28,6 +28,8 @@ class Terms:
     is_entitled: bool = False
     # Its disk is kept at rate zero: any rate would pass a spending cap, or a budget that is used up.
     keeps_free: bool = False
+    # A spending cap was reached, and its backend has not stopped it yet: it runs at rate zero until then.
+    is_capped: bool = False
     # The quote that promised the card; named before the card is known, while it is being created.
     quote_id: str | None = None
     # Its egress has a price, even if its time has none.
@@ -52,6 +54,7 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "stored": card.stored,
         "entitled": terms.is_entitled,
         "keeps_free": terms.keeps_free,
+        "capped": terms.is_capped,
         "quote": terms.quote_id,
         "pays_egress": terms.pays_egress,
     }
@@ -65,6 +68,7 @@ def from_json(stored: Mapping[str, Any] | None) -> Terms:
         card=card,
         is_entitled=bool(stored["entitled"]),
         keeps_free=bool(stored.get("keeps_free", False)),
+        is_capped=bool(stored.get("capped", False)),
         quote_id=stored.get("quote"),
         pays_egress=bool(stored.get("pays_egress", False)),
     )

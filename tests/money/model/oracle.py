@@ -101,12 +101,10 @@ class Oracle:
 
     # -- money ---------------------------------------------------------------------------------------------
 
-    async def check(self, *, caps_of: Person | None = None) -> None:
-        """`caps_of`: only this person's caps, while a wall that does not stop anything keeps the others from
-        ending at theirs. What they are charged beyond is taken back when it does."""
+    async def check(self) -> None:
         await self.look()
         now = self.world.platform.clock.now()
-        things = [one for one in self.cast.things.values() if caps_of in (None, one.owner)]
+        things = list(self.cast.things.values())
         repository = self.world.platform.sandboxes.repository
         records = [(thing, await repository.find(thing.id)) for thing in things]
 

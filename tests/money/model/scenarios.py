@@ -145,7 +145,8 @@ async def it_runs_on_without_sats(run: Run) -> None:
         for _ in range(DEAF_TO):
             backend.fail_next("stop", BackendLost(why="the model's wall is deaf"))
         await run.world.live(300 * SECOND, is_obeyed=False)
-        await run.oracle.check(caps_of=person)
+        await run.world.until_capped()
+        await run.oracle.check()
     finally:
         backend._failures.clear()
 

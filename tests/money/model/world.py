@@ -23,6 +23,7 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.heartbeat import BEAT, read_beat
 from sandboxer.money.reconciler import attend_due
+from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.demands import is_kept, read_condition, wanted
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.records import Sandbox
@@ -159,6 +160,10 @@ class World:
         """Until money demands nothing more of anything, and no ending key has anything left."""
         await self._wait(self._restless)
 
+    async def until_capped(self) -> None:
+        """Until nothing pays beyond a cap, whether or not it could be stopped."""
+        await self._wait(self._overcharged)
+
     async def _wait(self, restless: Callable[[Connection], str]) -> None:
         """Until nothing is said to be left to do."""
         for _ in range(TRIES):
@@ -207,13 +212,17 @@ class World:
                     return f"{one.id} is {one.state.value} and should: {demand}"
         return self._past_a_cap(conn, [one for one in living if is_kept(one)], now)
 
-    def _past_a_cap(self, conn: Connection, kept: list[Sandbox], now: datetime) -> str:
-        """A disk that is kept costs nothing from its cap on, though nobody was there at that moment."""
-        for one in kept:
-            if one.terms.keeps_free or load_authority(conn, one.account).caps == NO_CAPS:
+    def _overcharged(self, conn: Connection) -> str:
+        living = list(self.platform.sandboxes.repository.living())
+        return self._silent(conn) or self._past_a_cap(conn, living, self.platform.clock.now())
+
+    def _past_a_cap(self, conn: Connection, sandboxes: list[Sandbox], now: datetime) -> str:
+        """Nothing costs anything from its cap on, though nobody was there then, or its wall is deaf."""
+        for one in sandboxes:
+            if not rate_now(one) or load_authority(conn, one.account).caps == NO_CAPS:
                 continue
             if one.id in read_condition(conn, one.account, [one], now=now).reached:
-                return f"{one.id} is kept beyond a cap, and pays"
+                return f"{one.id} is {one.state.value} beyond a cap, and pays"
         return ""
 
 

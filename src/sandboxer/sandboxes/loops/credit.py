@@ -92,6 +92,8 @@ class CreditLoop(Reconciler):
         for sandbox in self._of(account):
             if wanted(sandbox, condition) is not None:
                 await self._carry_out(sandbox, condition)
+            elif sandbox.terms.is_capped:
+                await self._cap(sandbox, is_capped=False)
             elif is_kept(sandbox):
                 await self._keep(sandbox, condition)
                 await self._keep_longer(sandbox)
@@ -135,6 +137,19 @@ class CreditLoop(Reconciler):
             actor=ACTOR,
             reason="entitled" if move.to_free else "pays_per_second",
             decide=lambda sandbox: {"terms": replace(sandbox.terms, is_entitled=move.to_free)},
+        )
+
+    async def _cap(self, sandbox: Sandbox, *, is_capped: bool, at: datetime | None = None) -> None:
+        """Charge nothing beyond a cap for a sandbox that could not be stopped; charge it again if the cap
+        was raised or is over before it could.
+        """
+        await self._dependencies.repository.amend(
+            sandbox.id,
+            kind="sandbox.terms_changed",
+            actor=ACTOR,
+            reason="capped" if is_capped else "pays_per_second",
+            decide=lambda one: {"terms": replace(one.terms, is_capped=is_capped)},
+            at=at,
         )
 
     async def _keep(self, sandbox: Sandbox, condition: Condition) -> None:
@@ -212,11 +227,16 @@ class CreditLoop(Reconciler):
         if demand.signal is Signal.DRY and is_frozen(sandbox):
             reason = DRY_WHILE_FROZEN
         if demand.signal in _ENDS:
-            await _stop(dependencies, sandbox)
+            try:
+                await _stop(dependencies, sandbox)
+            except Exception:
+                if demand.signal is Signal.CAP_REACHED and not sandbox.terms.is_capped:
+                    await self._cap(sandbox, is_capped=True, at=demand.at)
+                raise
             is_free, _ = keeps_free(sandbox, condition)
             kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
             changes = dict(stopped_changes(sandbox, dependencies.clock.now(), kept))
-            changes["terms"] = replace(sandbox.terms, keeps_free=is_free)
+            changes["terms"] = replace(sandbox.terms, keeps_free=is_free, is_capped=False)
         step = Step(
             signal=demand.signal, actor=ACTOR, reason=reason, changes=changes, data=demand.data, at=demand.at
         )
