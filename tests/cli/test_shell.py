@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -127,10 +126,10 @@ def test_detaching_leaves_the_program_and_attaching_finds_it(real_cli: Cli, real
         terminal.type(b"word=kept; echo ready=now | tr = +\r")
         terminal.wait_for(b"ready+now")
         terminal.type(b"\x1d")
-        terminal.wait_for(b"--attach")
-        line = terminal.wait_for(b"\r\n")
+        terminal.wait_for(b"back with")
         assert terminal.end() == 0
-    terminal_id = re.sub(rb"\s", b"", line).decode()
+    (left,) = real_cli("terminal", "list", real_sandbox.id, "--json").items
+    terminal_id = left["terminal_id"]
     with screen(real_cli, "shell", real_sandbox.id, "--attach", terminal_id) as terminal:
         terminal.type(b"echo $word=again | tr = +\r")
         terminal.wait_for(b"kept+again")

@@ -45,7 +45,7 @@ class Cluster:
 
     def start(self) -> None:
         # Commits are to outlive a kill; a power cut is another test's.
-        fast = postgres._FAST | {"synchronous_commit": "on"}
+        fast = postgres.FAST | {"synchronous_commit": "on"}
         settings = [word for pair in fast.items() for word in ("-c", "=".join(pair))]
         command = [self._programs / "postgres", "-D", self._data, "-k", self._folder, "-p", str(self._port)]
         with open(self._folder / "log", "ab") as log:

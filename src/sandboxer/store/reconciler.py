@@ -65,8 +65,13 @@ class Reconciler:
         return id in self._not_before and self._not_before[id] > self.clock.now()
 
     def _look_at(self, id: str, moment: datetime) -> datetime:
-        """Returns the end of its pause if it is paused, and otherwise that moment."""
-        return self._not_before[id] if self._is_paused(id) else moment
+        """Returns the end of its pause if it is paused, and otherwise that moment.
+
+        A pause that ended since, while others were attended to, ends now: the next round tries it again.
+        """
+        if id not in self._not_before:
+            return moment
+        return self._not_before[id] if self._is_paused(id) else self._not_before.pop(id)
 
     async def _attend(self, id: str, act: Callable[[], Awaitable[None]]) -> None:
         """Runs `act`, unless it failed a moment ago. Raises nothing."""
