@@ -200,6 +200,24 @@ def test_running_dry_is_told_then_reaped_and_the_debt_comes_first(conn: Connecti
     assert verify(conn).is_whole
 
 
+@pytest.mark.parametrize("looks", [(130,), ()])
+def test_who_owes_gets_no_grace_again_from_another_meter(conn: Connection, looks: tuple[int, ...]) -> None:
+    paid_before(conn, ALICE)
+    fund(conn, ALICE, 100)
+    run_meter(conn)
+    for second in looks:
+        assert settle_account(conn, ALICE, now=later(second)).health.standing is Standing.GRACE
+    close_meter(conn, "m1", now=later(140))
+    assert sats(conn) == (0, 0, 40)
+    open_meter(conn, ALICE, id="m2", subject="sbx_2", use=Use.RUNNING, rate=SAT_S, now=later(200))
+    assert settle_account(conn, ALICE, now=later(999)).health.standing is Standing.REAPED
+    assert sats(conn) == (0, 0, 40)
+    # Whoever pays the debt goes on.
+    credit(conn, ALICE, 140, id="c9", reason="paid", now=later(999))
+    assert settle_account(conn, ALICE, now=later(1009)).posted == 90
+    assert verify(conn).is_whole
+
+
 def test_a_receipt_restarts_grace_within_its_cap(conn: Connection) -> None:
     paid_before(conn, ALICE)
     fund(conn, ALICE, 1)

@@ -275,7 +275,9 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
     # A bucket that comes back to life pays from now on, not for the time in between.
     waking = replace(after.flow, settled_at=max(now, after.flow.settled_at))
     flow = waking if bucket.is_stopped else after.flow
-    verdict = judge(after.health, spendable=after.spendable, flow=flow, now=now, policy=after.grace)
+    verdict = judge(
+        after.health, spendable=after.spendable, flow=flow, now=now, policy=after.grace, debt=after.debt
+    )
     if bucket.is_stopped and verdict.health.standing is not Standing.REAPED:
         pause_meters(conn, after.owner, [(after.flow.settled_at, flow.settled_at)])
         after = replace(after, flow=flow)

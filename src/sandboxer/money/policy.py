@@ -13,7 +13,8 @@ Grace lasts a window; a receipt (a payment seen, not yet final) that would cover
 past a hard cap: otherwise an agent could live for free by drip-feeding payments that do not settle.
 
 Grace is credit, so it has to be earned: it is worth at most a tenth of what the account ever paid. Otherwise
-somebody could live on the grace of ever new accounts that hold a single sat each.
+somebody could live on the grace of ever new accounts that hold a single sat each. Who owes gets none: when
+nothing is metered any more, a bucket with a debt is reaped, or its next meter would begin a grace anew.
 """
 
 from __future__ import annotations
@@ -172,12 +173,21 @@ def is_receipt_enough(sats: Sats, flow: Flow, policy: GracePolicy = POLICY) -> b
 
 
 def judge(
-    health: Health, *, spendable: Sats, flow: Flow, now: datetime, policy: GracePolicy = POLICY
+    health: Health,
+    *,
+    spendable: Sats,
+    flow: Flow,
+    now: datetime,
+    policy: GracePolicy = POLICY,
+    debt: Sats = 0,
 ) -> Verdict:
     """Judge the condition of a bucket at `now`, whose meters are settled as of `flow`."""
     dry = dry_at(spendable, flow)
     is_dry = dry is not None and dry <= now
     match health.standing:
+        case Standing.ALIVE | Standing.GRACE if dry is None and debt:
+            # Silent, because nothing runs that would end.
+            return Verdict(health=Health(standing=Standing.REAPED, grace_began_at=now), due_at=None)
         case Standing.ALIVE if is_dry:
             return _enter_grace(health.grace_began_at or now, now, policy)
         case Standing.ALIVE:
