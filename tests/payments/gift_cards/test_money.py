@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, select
 
+from sandboxer.accounts import records as accounts
+from sandboxer.accounts.records import Change
 from sandboxer.kernel.errors import Conflict, InsufficientCredit, NoRate, NotFound, SandboxerError
 from sandboxer.payments.gift_cards.records import Approval, CardState, RedemptionState, Source
 from sandboxer.payments.gift_cards.use_cases import CardOrder, Who
@@ -66,6 +69,23 @@ async def test_an_approval_without_a_rate_waits_and_the_link_stays_good(shop: Sh
     assert (done.redemption.state, done.redemption.sats) == (RedemptionState.GRANTED, 16666)
     with pytest.raises(Conflict):
         await shop.cards.redeeming.approve(shop.token(asked))
+
+
+@pytest.mark.parametrize("change", [Change.SUSPEND, Change.CLOSE])
+@pytest.mark.parametrize("asks", [{"cents": 1000}, {"tier": 1, "months": 1}])
+async def test_what_is_approved_for_an_account_that_may_not_act_stays_on_the_card(
+    shop: Shop, change: Change, asks: dict[str, int]
+) -> None:
+    """Only the operator could take it out again."""
+    made = await shop.card(approval=HOOK)
+    await shop.store.write(lambda conn: accounts.ensure(conn, ME, actor="test", now=shop.clock.now()))
+    asked = await shop.redeem(made.code, caller=ME, **asks)
+    changed = partial(accounts.change_status, actor="test", reason="test", now=shop.clock.now())
+    await shop.store.write(lambda conn: changed(conn, ME, change))
+    with pytest.raises(Conflict, match="takes no payments"):
+        await shop.cards.redeeming.approve(shop.token(asked))
+    await shop.cards.redeeming.deny(shop.token(asked))
+    assert await shop.left(made.card.id) == (5000, 0)
 
 
 async def test_a_link_is_too_late_after_its_time(shop: Shop) -> None:

@@ -23,6 +23,7 @@ from sandboxer.identity.key_life import Claim
 from sandboxer.kernel.errors import (
     Broken,
     Conflict,
+    Forbidden,
     IdempotencyConflict,
     InvalidRequest,
     NotFound,
@@ -50,6 +51,7 @@ from sandboxer.payments.rates import Rate
 T = TypeVar("T")
 CLAIM_INFO = "gift-card-claim-v1"
 DAY_S = 24 * 3600
+_STAYS = "Deny it, or leave it: the amount stays on the card, to be redeemed for another account."
 
 
 @value_class
@@ -157,7 +159,8 @@ class Redeeming:
     async def approve(self, token: str) -> Redeemed:
         """Approve a redemption, once.
 
-        Raises NotFound, Conflict (answered before, too late), NoRate (the link stays valid).
+        Raises NotFound, Conflict (answered before, too late, or its account may not act by now: what it got
+        would be stuck there), NoRate (the link stays valid).
         """
         id = self._asking.read(token, now=self._deps.clock.now())
         kind = (await self.status(id)).redemption.kind
@@ -167,6 +170,10 @@ class Redeeming:
         def approve(conn: Connection) -> Redeemed:
             card, one = _locked(conn, id)
             _refuse_answered(one, now)
+            try:
+                demand_may(conn, one.account, Act.FUND, now=now)
+            except Forbidden as error:
+                raise Conflict(why=error.facts["why"], reason="not_active", hint=_STAYS) from None
             ledger.let_go(conn, one, reason="approved", now=now)
             given = self._grant(conn, card, one, btc, now)
             done = repository.move_redemption(
