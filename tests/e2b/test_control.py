@@ -231,6 +231,9 @@ def test_who_may_not_change_rules_of_egress_does_not_change_them_by_this_door(up
         key = api_key_of(owner.keys.issue_bearer(child.public_key).bearer_token)
         with Sandboxer(public_key=child.public_key, secret_key=child.secret_key, url=up.url) as worker:
             packages = worker.create(profile="profile.packages").id
+        with pytest.raises(SandboxException, match="allow_internet_access=False"):
+            Sandbox.create(api_key=key)
+        assert Sandbox.create(api_key=key, allow_internet_access=False).kill(api_key=key)
         before = owner.sandbox(packages).egress.show()
         wanted = {"allow_out": ["elsewhere.example.org"], "deny_out": ["0.0.0.0/0"]}
         with pytest.raises(SandboxException, match="account:manage"):

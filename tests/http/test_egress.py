@@ -168,6 +168,25 @@ async def test_what_an_account_denies_is_denied_in_the_sandboxes_of_keys_cut_fro
     assert told.json()["allowed"] is False, "in what is made later"
 
 
+async def test_a_key_that_may_not_open_a_network_has_none_by_an_open_profile_either(served: Served) -> None:
+    scopes = ["sandboxes:create", "sandboxes:read", "exec"]
+    child = served.as_(await cut(served.client, scopes))
+    for path, asked in (
+        ("/v1/sandboxes", {}),
+        ("/v1/sandboxes", {"network": "open"}),
+        ("/v1/execute", {"language": "python", "code": "1"}),
+    ):
+        answer = await child.post(path, {"profile": "profile.e2b", **asked})
+        assert (answer.status_code, answer.json().get("scope")) == (403, "account:manage"), answer.text
+    for narrow in ({"network": "none"}, {"trust": "zero"}, {"network": "packages"}):
+        answer = await child.post("/v1/sandboxes", {"profile": "profile.e2b", **narrow})
+        assert answer.status_code == 201, answer.text
+    other = served.as_(await cut(served.client, [*scopes, "account:manage"]))
+    for who in (other, served.client):
+        answer = await who.post("/v1/sandboxes", {"profile": "profile.e2b"})
+        assert answer.status_code == 201, answer.text
+
+
 async def cut(parent: Client, scopes: list[str], depth: int = 0) -> Credentials:
     wish = {"name": "child", "budget_sats": 0, "scopes": scopes, "depth": depth}
     answer = await parent.post("/v1/keys/delegated", wish)

@@ -30,13 +30,13 @@ from sandboxer.access.egress.proxy.connection import relay_calls
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Patience, Resolver, SystemResolver
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy
-from sandboxer.accounts.authority import demand, find_authority
+from sandboxer.accounts.authority import demand, find_authority, load_authority
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Order, Trust
 from sandboxer.backends.guest import WAY_OUT_PORT, Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import Network
-from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
+from sandboxer.kernel.errors import Forbidden, NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner, together
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.money import quotes
@@ -45,7 +45,7 @@ from sandboxer.money.policy import Use
 from sandboxer.money.pricing import Pricing, egress_msats
 from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE
-from sandboxer.sandboxes.profiles import NetworkDefault
+from sandboxer.sandboxes.profiles import NetworkDefault, Profile
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.warm import Rest
@@ -162,7 +162,7 @@ class Outlets:
 
     async def check(self, requested: Sandbox, secret_refs: Sequence[str]) -> None:
         """Raises what refuses the network it asks for: no such hosts, a key that may not, the account's
-        rules. Nothing is narrowed in silence.
+        rules. Nothing is narrowed in silence. What an open profile gives is refused with its record.
         """
         if requested.network in (None, "none"):
             return
@@ -348,6 +348,9 @@ class Outlets:
         """Writes what a new sandbox with a way out has of its own, in the transaction of its record."""
         if not self._leads_out(sandbox):
             return
+        profile = self._dependencies.profiles.find(sandbox.profile)
+        if sandbox.network is None and profile is not None:
+            _refuse_open(conn, sandbox.account, profile, self._clock.now())
         prepared = self._prepared.get(sandbox.id)
         kept, policy = self._new_outlet(sandbox, prepared), self._new_policy(sandbox)
         records.insert_outlet(conn, kept)
@@ -456,3 +459,19 @@ async def _listen(guest: Guest, sandbox: Sandbox) -> Relay:
 
 def _context(sandbox_id: str) -> str:
     return f"egress authority of {sandbox_id}"
+
+
+def _refuse_open(conn: Connection, account: str, profile: Profile, now: datetime) -> None:
+    """Raises Forbidden for a delegated key that has by an open profile what it may not ask for."""
+    if profile.network_default is not NetworkDefault.ALLOW or not accounts_above(conn, [account]):
+        return
+    try:
+        demand(load_authority(conn, account), Scope.ACCOUNT_MANAGE, now=now)
+    except Forbidden as error:
+        facts = {
+            **error.facts,
+            "why": f"the network of {profile.id} is open, and {error.facts['why']}",
+            "hint": "Ask for network `none` (allow_internet_access=False of E2B's clients)."
+            f" {error.facts.get('hint', '')}",
+        }
+        raise Forbidden(**facts) from None
