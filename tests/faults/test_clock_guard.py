@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.kernel.clock import ADOPT_AFTER, TOLERANCE, Beat, Finding, GuardedClock
-from sandboxer.money.heartbeat import SILENT_FOR, gap_before, silence_before
+from sandboxer.kernel.clock import ADOPT_AFTER, SILENT_FOR, TOLERANCE, Beat, Finding, GuardedClock
+from sandboxer.money.heartbeat import gap_before, silence_before
 from sandboxer.money.records import GapKind
 from tests.faults.lying_host import START, LyingHost
 
@@ -64,6 +64,23 @@ def test_a_step_back_that_stays_is_met_at_half_speed() -> None:
     assert looked(clock) is None
     host.pass_time(HOUR)
     assert looked(clock) is Finding.AGREES
+
+
+@pytest.mark.parametrize("down", [timedelta(0), 3 * SECOND, HOUR])
+def test_what_a_killed_server_wrote_at_half_speed_is_no_older_for_the_next(down: timedelta) -> None:
+    host = LyingHost()
+    clock = GuardedClock(host)
+    host.set_wall(-HOUR)
+    assert looked(clock) is Finding.JUMPED
+    host.pass_time(ADOPT_AFTER)
+    assert looked(clock) is Finding.SLOWED
+    beat = clock.beat()
+    host.pass_time(4 * SECOND)
+    written = clock.now()
+    host.pass_time(down)
+    aged = GuardedClock(host, beat).now() - written
+    assert timedelta(0) <= aged <= down
+    assert aged >= down - SILENT_FOR
 
 
 def test_small_differences_are_followed_slowly() -> None:

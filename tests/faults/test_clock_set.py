@@ -14,7 +14,8 @@ import pytest
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import NewKey
 from sandboxer.kernel.errors import Unauthenticated, Unavailable
-from sandboxer.money.heartbeat import read_beat
+from sandboxer.money.heartbeat import gaps_after, read_beat
+from sandboxer.money.records import GapKind
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation
@@ -116,6 +117,19 @@ async def test_who_has_the_time_of_our_wall_clock_is_told_that_it_is_our_fault(
         await seconds_until(host, lambda: platform.timekeeper.trouble is None)
         await ask(platform, key, "right", platform.clock.now())
         assert platform.clock.now() == host.read().wall
+
+
+async def test_a_server_that_stood_still_says_so_though_the_clock_was_set_as_well(
+    open_it: Open, host: LyingHost
+) -> None:
+    async with open_it() as platform:
+        host.set_wall(HOUR)
+        await seconds_until(host, lambda: platform.timekeeper.trouble is not None)
+        host.pass_time(10 * MINUTE)
+        await seconds_until(host, lambda: platform.timekeeper.trouble is None)
+        gaps = await platform.store.read(lambda conn: gaps_after(conn, START))
+        assert [gap.kind for gap in gaps] == [GapKind.OUTAGE, GapKind.UNWITNESSED]
+        assert gaps[0].ended_at == gaps[1].began_at
 
 
 @pytest.mark.parametrize("stays", [False, True])

@@ -9,7 +9,8 @@ clock by this policy, whose decisions are pure:
     it is still so after `adopt_after`      ahead: step to it, and the time stepped over never happened for
                                             meters (`Look.gap`); behind: go at half speed until it is met
     the server was started again            the last heartbeat says where this time stood; on the same boot of
-                                            the host CLOCK_BOOTTIME says how much has passed since
+                                            the host CLOCK_BOOTTIME says how much has passed since, less what
+                                            the last server may have gone at half speed
     the host was started again              only the wall clock is left: it is believed if it is ahead of the
                                             heartbeat by a week at most; otherwise it has jumped, as above
 
@@ -141,6 +142,8 @@ _US = timedelta(microseconds=1)
 TOLERANCE = timedelta(seconds=2)
 ADOPT_AFTER = timedelta(minutes=10)
 BELIEVED_OVER_A_REBOOT = timedelta(days=7)
+# A running server that gave no heartbeat for so long, by its own time, stood still.
+SILENT_FOR = timedelta(seconds=20)
 # Parts in a million by which time may run faster or slower to follow the wall clock.
 _FOLLOW_PPM = 500
 _HALF_SPEED_PPM = -500_000
@@ -201,7 +204,11 @@ def anchor(reading: Reading, last: Beat | None) -> Guard:
     if last is None:
         moment = reading.wall
     elif reading.boot_id == last.boot_id and reading.boot_us >= last.boot_us:
-        moment = last.moment + (reading.boot_us - last.boot_us) * _US
+        passed = (reading.boot_us - last.boot_us) * _US
+        moment = last.moment + passed
+        if reading.wall < moment - TOLERANCE:
+            # Whatever it wrote down after its heartbeat, at half speed, must not look older than it is.
+            moment -= min(passed, 2 * SILENT_FOR) / 2
     elif last.moment <= reading.wall <= last.moment + BELIEVED_OVER_A_REBOOT:
         moment = reading.wall
     else:

@@ -12,13 +12,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from sandboxer.kernel.clock import (
+    SILENT_FOR,
     Beat,
     Clock,
     Finding,
@@ -50,8 +51,6 @@ _WORDS = {
     Finding.SLOWED: "the server's time runs at half speed until the wall clock has caught up",
 }
 _NAME = "server"
-# A running server that wrote nothing for so long could neither take a payment nor stop anything: an outage.
-SILENT_FOR = timedelta(seconds=20)
 _GAPS_AFTER = (
     select(time_gaps).where(time_gaps.c.ended_at > bindparam("moment")).order_by(time_gaps.c.began_at)
 )
@@ -116,7 +115,8 @@ class Timekeeper:
         seen = clock.look()
         if seen.finding is not None:
             # Before it is followed: what is charged from then on knows of the gap.
-            await self._store.write(lambda conn: _tell(conn, seen))
+            is_witness = self._in_sight.is_set()
+            await self._store.write(lambda conn: _tell(conn, seen, is_witness=is_witness))
             level = logging.INFO if seen.finding is Finding.AGREES else logging.WARNING
             log.log(level, "%s (%+.3f s)", _WORDS[seen.finding], seen.ahead.total_seconds())
             self._metrics.clock_findings.labels(seen.finding.value).inc()
@@ -124,13 +124,17 @@ class Timekeeper:
         self._metrics.clock_ahead.set(seen.ahead.total_seconds())
 
 
-def _tell(conn: Connection, seen: Look) -> None:
+def _tell(conn: Connection, seen: Look, *, is_witness: bool) -> None:
+    """Write down what was found, and where time stood: until then it went as fast as before."""
     assert seen.finding is not None
-    if seen.gap is not None:
+    here = Beat(moment=seen.guard.moment, boot_us=seen.guard.boot_us, boot_id=seen.guard.boot_id)
+    if seen.gap is None:
+        keep(conn, here, is_witness=is_witness)
+    else:
         began, ended = seen.gap
+        keep(conn, replace(here, moment=began), is_witness=is_witness)
         record_gap(conn, Gap(kind=GapKind.UNWITNESSED, began_at=began, ended_at=ended))
-        last = Beat(moment=ended, boot_us=seen.guard.boot_us, boot_id=seen.guard.boot_id)
-        begin(conn, last, None)
+        begin(conn, here, None)
     record(
         conn,
         subject=SUBJECT,
@@ -184,7 +188,8 @@ def gap_before(last: Beat | None, first: Beat) -> Gap | None:
 
 
 def silence_before(last: Beat | None, beat: Beat) -> Gap | None:
-    """Return the gap if a running server wrote no heartbeat for long: it or its database stood still.
+    """Return the gap if a running server wrote no heartbeat for long: it or its database stood still, and
+    could neither take a payment nor stop anything.
 
     Pure.
     """
