@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from sandboxer.wire.platform import Cluster as Cluster
     from sandboxer.wire.platform import ClusterHost as ClusterHost
     from sandboxer.wire.platform import Collected as Collected
+    from sandboxer.wire.platform import Discovery as Discovery
     from sandboxer.wire.platform import Garbage as Garbage
     from sandboxer.wire.platform import GarbageItem as GarbageItem
     from sandboxer.wire.platform import Health as Health
@@ -213,6 +214,7 @@ _HOMES = {
     "Delivery": "sandboxer.wire.webhooks:Delivery",
     "DeliveryAttempt": "sandboxer.wire.webhooks:DeliveryAttempt",
     "DeliveryPage": "sandboxer.wire.webhooks:DeliveryPage",
+    "Discovery": "sandboxer.wire.platform:Discovery",
     "Domain": "sandboxer.wire.services:Domain",
     "DomainList": "sandboxer.wire.services:DomainList",
     "Egress": "sandboxer.wire.egress:Egress",

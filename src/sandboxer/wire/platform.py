@@ -44,6 +44,25 @@ class Capabilities(Answer):
     limits: dict[str, int | float]
 
 
+class Discovery(Answer):
+    """What a stranger needs to begin who knows only the address of the platform."""
+
+    name: str = "sandboxer"
+    version: str
+    api: str = "v1"
+    url: Annotated[str, Field(description="Where the API is.", examples=["https://sandboxes.example"])]
+    links: Annotated[dict[str, str], Field(description="Addresses of documents, prices, first operations.")]
+    is_charged: Annotated[bool, Field(description="Whether sandboxes cost sats here.")]
+    takes_strangers: Annotated[
+        bool, Field(description="Whether a wallet without an account may buy; else the operator opens it.")
+    ]
+    takes_bearer_tokens: Annotated[
+        bool, Field(description="`Authorization: Bearer sk_…`, on the platform's machine or over TLS.")
+    ]
+    signatures: list[SignatureVersion]
+    e2b_url: Annotated[str, Field(description="`E2B_API_URL` of E2B's unmodified clients.")]
+
+
 class Host(Answer):
     version: str
     uptime_s: float

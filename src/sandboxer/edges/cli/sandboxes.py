@@ -322,3 +322,15 @@ def capabilities(platform: Sandboxer) -> object:
         sandboxer capabilities --json
     """
     return platform.capabilities()
+
+
+@verb(app, "discover")
+def discover(platform: Sandboxer) -> object:
+    """Show what a stranger finds at this platform: documents, prices, how to sign.
+
+    Examples:
+
+        sandboxer discover --json
+        SANDBOXER_URL=https://sandboxes.example sandboxer discover
+    """
+    return platform.discover()

@@ -36,16 +36,23 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (_POLICY, b"default-src 'none'; frame-ancestors 'none'"),
-    (b"cache-control", b"no-store"),
 )
+_NOT_KEPT = (b"cache-control", b"no-store")
 
 
-def _usual(scope: Scope) -> list[tuple[bytes, bytes]]:
+def _usual(scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
     """Returns the headers of every answer. A page of our own may have a policy of its own; what a program
     inside answers cannot, because it would run here.
     """
     policy = scope.get(PAGE_POLICY)
-    return [(name, policy if policy and name == _POLICY else value) for name, value in _HEADERS]
+    usual = [(name, policy if policy and name == _POLICY else value) for name, value in _HEADERS]
+    operation = operation_of(scope)
+    return [*usual, _kept_for(operation.cache_s if operation is not None and status == 200 else 0)]
+
+
+@cache
+def _kept_for(seconds: int) -> tuple[bytes, bytes]:
+    return (b"cache-control", f"public, max-age={seconds}".encode()) if seconds else _NOT_KEPT
 
 
 class Envelope:
@@ -72,7 +79,12 @@ class Envelope:
             nonlocal status
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *head, *_trace(tracked), *_usual(scope)]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *head,
+                    *_trace(tracked),
+                    *_usual(scope, status),
+                ]
             elif message["type"] == "websocket.accept":
                 status = 101
                 message["headers"] = [*message.get("headers", ()), *head]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandboxer.sdk.aio.services import AsyncServices
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
-    from sandboxer.wire.platform import Capabilities
+    from sandboxer.wire.platform import Capabilities, Discovery
 
 T = TypeVar("T")
 # Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
@@ -223,3 +223,7 @@ class AsyncSandboxer(AsyncScope):
     async def capabilities(self) -> Capabilities:
         """Returns what this platform can do, and where."""
         return await self._line.send(platform.get_capabilities())
+
+    async def discover(self) -> Discovery:
+        """Returns what a stranger finds: documents, prices and how requests are signed. Needs no key."""
+        return await self._line.send(platform.discover())

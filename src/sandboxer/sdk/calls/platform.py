@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Capabilities,
         Cluster,
         Collected,
+        Discovery,
         Garbage,
         Health,
         Host,
@@ -103,6 +104,16 @@ def get_llms_text() -> Call[bytes]:
         target="/llms.txt",
         answer=BYTES,
         timeout_s=STREAM_TIMEOUT_S,
+    )
+
+
+def discover() -> Call[Discovery]:
+    """Show what this is, where its documents and prices are, and how requests are signed."""
+    return Call(
+        operation="discover",
+        method="GET",
+        target="/.well-known/sandboxer.json",
+        answer="sandboxer.wire.platform:Discovery",
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sandboxer.sdk.sync.services import Services
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
-    from sandboxer.wire.platform import Capabilities
+    from sandboxer.wire.platform import Capabilities, Discovery
 
 T = TypeVar("T")
 # Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
@@ -224,3 +224,7 @@ class Sandboxer(Scope):
     def capabilities(self) -> Capabilities:
         """Returns what this platform can do, and where."""
         return self._line.send(platform.get_capabilities())
+
+    def discover(self) -> Discovery:
+        """Returns what a stranger finds: documents, prices and how requests are signed. Needs no key."""
+        return self._line.send(platform.discover())

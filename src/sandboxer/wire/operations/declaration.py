@@ -288,6 +288,8 @@ class Operation(Generic[P, Q, B, A]):
     is_repeatable: bool = False
     # How long an answer may take, where that is longer than what clients wait for.
     patience_s: float | None = None
+    # For how many seconds anybody may keep a success of it; what depends on the caller is kept by nobody.
+    cache_s: int = 0
     # Statuses of refusals that it adds to those that every request of its access can meet.
     failures: tuple[int, ...] = ()
     # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
@@ -323,6 +325,7 @@ class Group(Generic[P]):
     rate: RateClass = RateClass.API
     is_repeatable: bool = False
     patience_s: float | None = None
+    cache_s: int = 0
     failures: tuple[int, ...] = ()
     # What the path names, where the audit log says what the operator does with it.
     audited: str | None = None
@@ -380,6 +383,7 @@ class Group(Generic[P]):
             idempotency=idempotency,
             is_repeatable=is_repeatable or self.is_repeatable,
             patience_s=patience_s or self.patience_s,
+            cache_s=self.cache_s,
             failures=tuple(sorted({*self.failures, *failures})),
             operator_audit=self._audit(path, audited_as or _DONE_WITH_IT.get(method)),
             deprecated=deprecated,

@@ -106,6 +106,8 @@ _PAYABLE = Group(
 )
 _PUBLIC = Group(noun="payments", needs=NEVER_DELEGATED, access=Access.UNSIGNED, rate=RateClass.PUBLIC)
 _PRICING = replace(_PUBLIC, noun="pricing")
+# Prices follow rates, which are asked for about as often.
+_FOUND = replace(_PUBLIC, cache_s=60)
 BUY_KEY = _PAYABLE.operation(
     "buyKey",
     "POST /v1/keys/purchase",
@@ -144,10 +146,10 @@ LIST_PAYMENTS = Operation(
 GET_PAYMENT = _PUBLIC.below("/v1/payments/{payment_id}", PaymentPath).operation(
     "getPayment", "GET", "Show what became of a payment", Payment, failures=(422,)
 )
-GET_X402 = _PUBLIC.operation(
+GET_X402 = _FOUND.operation(
     "getX402", "GET /.well-known/x402", "Show where payments by x402 are taken", WellKnown, failures=(503,)
 )
-LIST_GOODS = _PUBLIC.operation(
+LIST_GOODS = _FOUND.operation(
     "listGoods",
     "GET /discovery/resources",
     "List what is for sale, with offers at the least price",
@@ -158,7 +160,7 @@ LIST_RATES = _PRICING.operation(
     "listRates", "GET /v1/rates", "List what each coin is worth in US dollars, and who says so", RateList
 )
 GET_PRICING = _PRICING.operation("getPricing", "GET /v1/pricing", "Show every price", Pricing)
-GET_PRICING_FOR_AGENTS = _PRICING.operation(
+GET_PRICING_FOR_AGENTS = replace(_FOUND, noun="pricing").operation(
     "getPricingForAgents",
     "GET /pricing-for-agents.json",
     "Show every price, at the address where agents look for it",

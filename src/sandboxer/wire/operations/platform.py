@@ -23,6 +23,7 @@ from sandboxer.wire.platform import (
     Capabilities,
     Cluster,
     Collected,
+    Discovery,
     Garbage,
     Health,
     Host,
@@ -60,7 +61,12 @@ class ListLanguagesQuery(Parameters):
 
 _CATALOGUE = Group(noun="catalogue", needs=ANY_KEY)
 _LANGUAGES = Group(
-    noun="languages", needs=NEVER_DELEGATED, access=Access.UNSIGNED, rate=RateClass.PUBLIC, failures=(422,)
+    noun="languages",
+    needs=NEVER_DELEGATED,
+    access=Access.UNSIGNED,
+    rate=RateClass.PUBLIC,
+    cache_s=60,
+    failures=(422,),
 )
 LIST_IMAGES = _CATALOGUE.operation(
     "listImages",
@@ -98,6 +104,8 @@ class CollectGarbageQuery(Parameters):
 _HOST = Group(noun="host", needs=NEVER_DELEGATED)
 _PROBES = Group(noun="probes", needs=NEVER_DELEGATED, access=Access.UNSIGNED, rate=RateClass.UNCOUNTED)
 _PUBLIC = replace(_PROBES, rate=RateClass.PUBLIC)
+# Nothing in them changes while the server runs.
+_DOCUMENTS = replace(_PUBLIC, cache_s=300)
 _INTROSPECTION = Group(noun="introspection", needs=ANY_KEY)
 INSPECT_HOST = replace(_HOST, access=Access.OWNER).operation(
     "inspectHost", "GET /v1/host", "Show what this host can do and holds (owner)", Host
@@ -127,7 +135,7 @@ COLLECT_GARBAGE = _HOST.operation(
     Collected,
     query=CollectGarbageQuery,
 )
-GET_OPENAPI = _PUBLIC.operation(
+GET_OPENAPI = _DOCUMENTS.operation(
     "getOpenapi",
     "GET /openapi.json",
     "Get this document",
@@ -144,11 +152,17 @@ SHOW_FRONT_PAGE = _PUBLIC.operation(
         is_text=True,
     ),
 )
-GET_LLMS_TEXT = _PUBLIC.operation(
+GET_LLMS_TEXT = _DOCUMENTS.operation(
     "getLlmsText",
     "GET /llms.txt",
     "Get a text for agents: what this is, how to authenticate and pay, every operation in one line",
     Bytes(media_type="text/plain", words="Text in Markdown.", is_text=True),
+)
+DISCOVER = _DOCUMENTS.operation(
+    "discover",
+    "GET /.well-known/sandboxer.json",
+    "Show what this is, where its documents and prices are, and how requests are signed",
+    Discovery,
 )
 HEALTH = _PROBES.operation(
     "health",

@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Sequence
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from sandboxer.artifacts.images.build import list_images as images_of
 from sandboxer.artifacts.images.published import records
-from sandboxer.edges.http.answers import from_record, json_response, shown_image
+from sandboxer.edges.http.answers import from_record, shown_image
 from sandboxer.edges.http.binding import Asked, AskedQuery, bind
 from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.clock import format_duration
@@ -25,7 +24,6 @@ from sandboxer.wire.sandboxes import Resources
 from sandboxer.work.languages import HostImages, Offered, count, find_language, shown_commands
 
 KEPT_S = HostImages.KEPT_S
-CACHE = f"public, max-age={KEPT_S:.0f}"
 # How long a version may take that is only shown beside an answer.
 KEPT_LONGER_S = 600.0
 
@@ -76,30 +74,29 @@ def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> wire.Profi
     )
 
 
-async def list_languages(asked: AskedQuery[operations.ListLanguagesQuery]) -> Response:
+async def list_languages(asked: AskedQuery[operations.ListLanguagesQuery]) -> wire.LanguageList:
     found = _filtered(await offers_here(asked.request), asked.query.image, asked.query.available)
-    shown = wire.LanguageList(
+    return wire.LanguageList(
         languages=[_language(one) for one in found],
         aliases={alias: one.language.name for one in found for alias in one.language.aliases},
         count=count([one.language for one in found]),
     )
-    return _cached(shown)
 
 
-async def get_language(asked: Asked[operations.LanguagePath]) -> Response:
+async def get_language(asked: Asked[operations.LanguagePath]) -> wire.Language:
     try:
         wanted = find_language(asked.path.name)
     except InvalidRequest as error:
         why = str(error.facts["why"])
         raise NotFound(what="language", id=asked.path.name, hint=why[:1].upper() + why[1:] + ".") from None
     offers = await offers_here(asked.request)
-    return _cached(_language(next(one for one in offers if one.language is wanted)))
+    return _language(next(one for one in offers if one.language is wanted))
 
 
-async def list_shells(asked: AskedQuery[operations.ListLanguagesQuery]) -> Response:
+async def list_shells(asked: AskedQuery[operations.ListLanguagesQuery]) -> wire.ShellList:
     offers = [one for one in await offers_here(asked.request) if one.language.is_shell]
     shown = [_language(one) for one in _filtered(offers, asked.query.image, asked.query.available)]
-    return _cached(wire.ShellList(shells=shown, count=len(shown)))
+    return wire.ShellList(shells=shown, count=len(shown))
 
 
 def _filtered(offers: Sequence[Offered], image: str | None, available: bool | None) -> list[Offered]:
@@ -124,12 +121,6 @@ def _language(one: Offered) -> wire.Language:
         version=one.version,
         hello=language.programs["hello"],
     )
-
-
-def _cached(shown: wire.Language | wire.LanguageList | wire.ShellList) -> Response:
-    response = json_response(shown)
-    response.headers["cache-control"] = CACHE
-    return response
 
 
 async def offers_here(request: Request, kept_s: float = KEPT_S) -> Sequence[Offered]:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from html import escape
-from itertools import groupby
 
 from starlette.responses import Response
 
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.envelope import PAGE_POLICY
+from sandboxer.edges.http.routes.discovery import llms_text
 from sandboxer.edges.http.routes.platform import look
 from sandboxer.wire.operations import platform as operations
-from sandboxer.wire.operations.declaration import Access, Relay
-from sandboxer.wire.operations.table import OPERATIONS
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f2f4f7; --line: #d5dae1; }
@@ -39,28 +36,17 @@ _POLICY = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'; base-uri 'none';"
     " form-action 'none'"
 )
-_WHO = {
-    Access.SIGNED: "",
-    Access.UNSIGNED: " (open to everybody)",
-    Access.EITHER: " (open to everybody; with a key it is yours)",
-    Access.OWNER: " (operator)",
-    Access.LOOPBACK: " (from the platform's own machine)",
-}
 
 
 async def front_page(asked: Asked) -> Response:
     if "text/html" not in asked.request.headers.get("accept", ""):
-        return await llms_text(asked)
+        text = await llms_text(asked)
+        text.headers["vary"] = "accept"
+        return text
     status = (await look(asked.platform)).status
     page = _page(asked.platform.settings.url, status)
     asked.request.scope[PAGE_POLICY] = _POLICY.encode()
     return Response(page, media_type="text/html; charset=utf-8", headers={"vary": "accept"})
-
-
-async def llms_text(asked: Asked) -> Response:
-    settings = asked.platform.settings
-    text = "\n".join(_lines(settings.url, is_charged=settings.is_charged))
-    return Response(text + "\n", media_type="text/plain; charset=utf-8", headers={"vary": "accept"})
 
 
 def _page(url: str, status: str) -> str:
@@ -102,48 +88,4 @@ def _page(url: str, status: str) -> str:
     )
 
 
-def _lines(url: str, *, is_charged: bool) -> Iterator[str]:
-    yield from (
-        "# sandboxer",
-        "",
-        "> Walled computers for agents, by HTTP: create a sandbox, run commands and code in it, move files,",
-        "> snapshot and fork it, give it an address, delegate a part of what you have to others.",
-        "",
-        f"Address: {url}",
-        f"Every operation in full: {url}/openapi.json",
-        f"What this platform can do: {url}/v1/capabilities",
-        "",
-        "## Authenticate",
-        "- `Authorization: Bearer sk_…` on the platform's own machine or over TLS; or sign each request",
-        "  (HMAC-SHA256; the OpenAPI document says how).",
-        "- A wallet signs in without a key: POST /v1/auth/challenge, then POST /v1/auth/session.",
-        "- Repeat what may have been lost with the same `Idempotency-Key`: it is not done twice.",
-        "",
-        "## Pay",
-        *_paying(is_charged=is_charged),
-        "",
-        "## Begin",
-        '1. POST /v1/sandboxes {"network": "packages"}',
-        '2. POST /v1/sandboxes/{sandbox_id}/exec {"command": "pip install requests"}',
-        "3. DELETE /v1/sandboxes/{sandbox_id}",
-        "",
-        "Errors are application/problem+json: `detail` says what is wrong, `next_step` what to do.",
-    )
-    for noun, group in groupby(sorted(OPERATIONS, key=lambda one: one.noun), key=lambda one: one.noun):
-        yield from ("", f"## {noun[:1].upper()}{noun[1:]}")
-        yield from (
-            f"- {one.method} {one.path}: {one.summary}{_WHO.get(one.access, '')}"
-            for one in group
-            if not isinstance(one.answer, Relay)
-        )
-
-
-def _paying(*, is_charged: bool) -> Iterator[str]:
-    if not is_charged:
-        yield "- Nothing costs anything here; the operator opens accounts."
-        return
-    yield "- GET /v1/pricing: what things cost, and what is taken."
-    yield "- A 402 offers ways to pay; answer it by x402, an invoice (POST /v1/invoices) or a gift card."
-
-
-BINDINGS = (bind(operations.SHOW_FRONT_PAGE, front_page), bind(operations.GET_LLMS_TEXT, llms_text))
+BINDINGS = (bind(operations.SHOW_FRONT_PAGE, front_page),)

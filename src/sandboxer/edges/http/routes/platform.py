@@ -45,7 +45,7 @@ from sandboxer.work.sessions.records import TTL_MAX as SESSION_TTL_MAX
 
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"x-forwarded-host"})
 _V1_HEADERS = ["Authorization", "X-Timestamp", "X-Signature"]
-_SIGNATURES = [
+SIGNATURES = [
     wire.SignatureVersion(
         name="v2",
         canonical="v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}",
@@ -142,7 +142,7 @@ async def capabilities(asked: Asked) -> wire.Capabilities:
             "languages",
             "introspection",
         ],
-        signatures=_SIGNATURES,
+        signatures=SIGNATURES,
         limits={
             "output_limit_default_bytes": processes.OUTPUT_LIMIT_DEFAULT,
             "output_limit_max_bytes": processes.OUTPUT_LIMIT_MAX,
