@@ -19,6 +19,8 @@ from sqlalchemy import Connection
 from sandboxer.accounts.authority import load_authority
 from sandboxer.accounts.caps import NO_CAPS
 from sandboxer.accounts.revocation import ending
+from sandboxer.artifacts.charges import read_capped
+from sandboxer.artifacts.records import PAID
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.heartbeat import BEAT, read_beat
@@ -223,7 +225,11 @@ class World:
                 continue
             if one.id in read_condition(conn, one.account, [one], now=now).reached:
                 return f"{one.id} is {one.state.value} beyond a cap, and pays"
-        return ""
+        paying = [
+            one for one in self.platform.artifacts.volumes.repository.rows.living(conn) if one.state in PAID
+        ]
+        beyond = sorted(read_capped(conn, paying, now=now).reached)
+        return f"{beyond} are kept beyond a cap, and pay" if beyond else ""
 
 
 async def _nothing(_: timedelta, __: bool) -> None:
