@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 
+import httpx
 import pytest
 
 from sandboxer.edges.http import authentication
@@ -107,6 +108,21 @@ async def test_unsigned_paths_take_no_other_method(served: Served) -> None:
     for path in UNSIGNED:
         assert (await served.client.http.post(path)).status_code == 401
         assert (await served.client.post(path)).status_code == 405
+
+
+async def test_what_anybody_may_read_answers_head_as_get_without_a_body(served: Served) -> None:
+    for path in UNSIGNED - {"/metrics"}:
+        got, asked = await served.client.http.get(path), await served.client.http.head(path)
+        assert (asked.status_code, asked.content) == (200, b""), path
+        assert asked.headers["content-type"] == got.headers["content-type"]
+    # The connection goes on: nothing of a body was sent that would be read as the next answer.
+    reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(served.url).port)
+    for method in (b"HEAD", b"HEAD", b"GET"):
+        writer.write(method + b" /readyz HTTP/1.1\r\nhost: x\r\n\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert head.startswith(b"HTTP/1.1 200 "), head
+    writer.close()
+    assert (await served.client.send("HEAD", "/v1/sandboxes")).status_code == 405
 
 
 async def test_a_request_works_once(served: Served) -> None:

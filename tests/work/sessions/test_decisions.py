@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -258,3 +260,38 @@ def test_a_line_of_many_tiny_values_is_refused_before_it_is_read() -> None:
             read_frame(b'{"t":"result","n":1,"m":{"a":[' + many + b"]}}")
     text = json.dumps("a,b:[{" * 200_000).encode()
     assert isinstance(read_frame(b'{"t":"result","n":1,"m":{"text/html":' + text + b"}}"), Shown)
+
+
+HOSTILE = {
+    "its words": "class E(Exception):\n    def __str__(self): raise SystemExit(3)\nraise E",
+    "its notes": "class E(Exception):\n    @property\n    def __notes__(self): raise SystemExit(3)\nraise E",
+    "any of it": "class E(Exception):\n    def __getattribute__(self, name): raise SystemExit(3)\nraise E",
+    "its class": "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(3)\n"
+    "class E(Exception, metaclass=M): pass\nraise E",
+    "its code": "class C:\n    def __eq__(self, other): raise SystemExit(3)\nraise SystemExit(C())",
+    "a stream": "import sys\nclass S:\n    def __getattr__(self, name): raise SystemExit(3)\n"
+    "sys.stdout = S()\nraise ValueError",
+}
+
+
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
+def test_an_exception_that_raises_when_it_is_told_of_does_not_end_the_interpreter(code: str) -> None:
+    code_out, code_in = os.pipe()
+    control_out, control_in = os.pipe()
+    words = {**os.environ, "SANDBOXER_CODE": str(code_out), "SANDBOXER_CONTROL": str(control_in)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", driver_text("python.py")],
+        env=words,
+        pass_fds=(code_out, control_in),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(code_out)
+    os.close(control_in)
+    with os.fdopen(code_in, "wb", buffering=0) as cells, os.fdopen(control_out, "rb") as answers:
+        for number, cell in enumerate((code, "x = 1"), start=1):
+            cells.write(b"%d %d\n" % (number, len(cell)) + cell.encode())
+        cells.close()
+        ends = [line for line in answers.read().splitlines() if line.startswith(b"end ")]
+    assert driver.wait() == 0
+    assert ends == [b"end 0 0", b"end 1 1", b"end 0 2"]

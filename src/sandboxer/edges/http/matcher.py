@@ -34,7 +34,7 @@ from sandboxer.kernel.errors import Ambiguous, InvalidRequest, NotFound
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes import records as sandboxes
 from sandboxer.store.rows import Rows
-from sandboxer.wire.operations.declaration import AnyOperation
+from sandboxer.wire.operations.declaration import Access, AnyOperation
 from sandboxer.wire.words import Naming, names_in
 from sandboxer.wiring import Platform
 from sandboxer.work.jobs import records as jobs
@@ -128,9 +128,11 @@ class Matcher:
             route = binding.websocket if is_upgrade else binding.route
             return Matched(binding.operation, dict(zip(names, values, strict=True)), route)
         if method == "HEAD" and (found := _find(self._root, words, 0, "GET", [])):
-            # Judged like a GET of the same path, and then refused.
+            # Judged like a GET of the same path. What anybody may ask for is answered, without its body; the
+            # rest, streams among it, is refused.
             (binding, names), values = found
-            return Matched(binding.operation, dict(zip(names, values, strict=True)), None)
+            route = binding.route if binding.operation.access is Access.UNSIGNED else None
+            return Matched(binding.operation, dict(zip(names, values, strict=True)), route)
         return None
 
     def methods(self, path: str) -> list[str]:

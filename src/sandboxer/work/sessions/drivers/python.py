@@ -232,17 +232,24 @@ def run(code: str, n: int) -> None:
 
 
 def complain(error: BaseException) -> None:
+    said: dict[str, Callable[[], str]] = {
+        "ename": lambda: type(error).__name__,
+        "evalue": lambda: str(error)[:20000],
+        "trace": lambda: traced(error)[-200000:],
+    }
+    for word, text in said.items():
+        try:
+            answer(word, text())
+        except BaseException:
+            # Whatever the cell's own class raises, a SystemExit too, must not end the interpreter.
+            answer(word, "")
+
+
+def traced(error: BaseException) -> str:
     trace = traceback.TracebackException.from_exception(error)
     # The lines of the cells and of what they call, without those of this file.
     trace.stack = traceback.StackSummary.from_list(f for f in trace.stack if f.filename != __file__)
-    text = "".join(trace.format())
-    answer("ename", type(error).__name__)
-    try:
-        answer("evalue", str(error)[:20000])
-    except BaseException:
-        # Whatever the cell's own __str__ raises, a SystemExit too, must not end the interpreter.
-        answer("evalue", "")
-    answer("trace", text[-200000:])
+    return "".join(trace.format())
 
 
 def flush() -> None:
@@ -293,13 +300,13 @@ while True:
             run(code, n)
         finally:
             is_running = False
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            status = 1
-            complain(error)
     except BaseException as error:
         status = 1
-        complain(error)
-    fresh_streams()
+        with contextlib.suppress(BaseException):
+            status = int(not isinstance(error, SystemExit) or error.code not in (None, 0))
+        if status:
+            complain(error)
+    with contextlib.suppress(BaseException):
+        fresh_streams()
     flush()
     os.write(control, b"end %d %d\n" % (status, n))
