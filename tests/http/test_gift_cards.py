@@ -376,6 +376,34 @@ async def test_a_reorg_takes_the_card_back_and_the_same_payment_gives_back_what_
     assert (await ask(coin_shop, "/redeem", code=code)).json()["sats"] == 50783
 
 
+async def test_a_reorg_takes_the_refund_of_a_card_out_of_the_queue(
+    coin_shop: Served, litecoin: Litecoin
+) -> None:
+    """Whoever signed it then would pay for what never arrived."""
+    home = litecoin.call("getnewaddress")
+    made = (await ask(coin_shop, "", cents=5000, currency="LTC", refund_address=home)).json()
+    await pay(coin_shop, litecoin, made)
+    code = (await ask(coin_shop, f"/{made['id']}/code", claim=made["claim"])).json()["code"]
+    assert (await ask(coin_shop, "/redeem", code=code, tier=1, months=3)).json()["left_cents"] == 3047
+    refund, queue = f"/{made['id']}/refund", "/v1/refunds?state=queued"
+    look = f"/v1/invoices/{made['bill']['id']}/look"
+    for _ in range(2):
+        back = await ask(coin_shop, refund, to="address", claim=made["claim"])
+        (due,) = (await coin_shop.client.get(queue)).json()["refunds"]
+        assert due["amount_atomic"] == back.json()["atomic"], back.text
+        litecoin.reorg(6)
+        assert (await coin_shop.client.post(look, {})).status_code == 200
+        await until(coin_shop, f"/v1/gift-cards/{made['id']}", "reversed")
+        assert (await coin_shop.client.get(queue)).json()["refunds"] == []
+        assert (await coin_shop.platform.store.read(verify)).is_whole
+        # The same payment again: so is the card, and what is left of it may be had back.
+        litecoin.mine(6)
+        assert (await coin_shop.client.post(look, {})).status_code == 200
+        again = await until(coin_shop, f"/v1/gift-cards/{made['id']}", "active")
+        assert again["left_cents"] == 3047
+        assert (await coin_shop.platform.store.read(verify)).is_whole
+
+
 async def test_the_client_does_the_work_that_is_asked_for(tmp_path: Path) -> None:
     policy = {"attempts_per_minute": 8, "work_bits": 8, "work_bits_most": 12}
     async with opened(shop_settings(tmp_path, gift_cards=policy)) as served:

@@ -15,6 +15,7 @@ A refund gives back what is left on a card: as sats, to the buyer's address, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -27,6 +28,7 @@ from sandboxer.money.ledger import (
     LockedRate,
     balance,
     exchange,
+    find_transfer,
     open_account,
     post_transfer,
     void_pending,
@@ -44,8 +46,8 @@ from sandboxer.payments.gift_cards.records import (
     Source,
 )
 from sandboxer.payments.invoices import repository as invoice_rows
-from sandboxer.payments.invoices.records import Invoice, Output, Settled
-from sandboxer.payments.invoices.refunds import name_refund, queue_refund
+from sandboxer.payments.invoices.records import Invoice, Output, RefundState, Settled
+from sandboxer.payments.invoices.refunds import name_refund, queue_refund, withdraw_refund
 from sandboxer.payments.invoices.settlement import SOURCE as BY_INVOICE
 from sandboxer.payments.rates import CENTS_PER_USD, SATS_PER_BTC, Rate
 
@@ -223,6 +225,7 @@ class GiftCardGoods:
         """Take back what is left on the card; what was redeemed already is the platform's loss."""
         card = self._card(conn, invoice)
         cancel_pending(conn, card, reason="its payment went back", actor=repository.ACTOR, now=now)
+        _undo_refund(conn, card, invoice, now)
         left = left_on(conn, card).posted
         id = f"gift:{card.id}:taken_back:{invoice.deliveries}"
         common: dict[str, Any] = {"kind": "gift_taken_back", "reason": invoice.id, "now": now}
@@ -272,7 +275,7 @@ def refund_to_address(
     if not owed or sum(amount for _, amount in shares) < owed:
         raise Conflict(why="its payment cannot go back by itself", hint="Refund it to an account's sats.")
     for output, amount in shares:
-        id = name_refund(f"gift:{card.id}:{output.name}")
+        id = name_refund(f"gift:{card.id}:{output.name}:{invoice.deliveries}")
         queue_refund(conn, output, id=id, address=address, amount=amount, reason=KIND, now=now)
     _post_refund(conn, card, invoice, left, percent, now)
     return repository.move_card(conn, card, CardSignal.REFUND, actor=actor, now=now), owed
@@ -302,7 +305,7 @@ def _post_refund(
 ) -> None:
     """Move the cents back to the stock, less what is kept, and the sats they had brought back outside."""
     back = left * (100 - percent) // 100
-    id = f"gift:{card.id}:refund"
+    id = _refund_transfer(card, invoice)
     move(conn, id, card.ledger_id, STOCK, back, kind="gift_refunded", reason=invoice.id, now=now)
     move(
         conn,
@@ -325,3 +328,26 @@ def _post_refund(
             at=now,
         )
         post_transfer(conn, out)
+
+
+def _refund_transfer(card: Card, invoice: Invoice) -> str:
+    """Name the refund of a card; one that was delivered again may be refunded again."""
+    return f"gift:{card.id}:refund:{invoice.deliveries}"
+
+
+def _undo_refund(conn: Connection, card: Card, invoice: Invoice, now: datetime) -> None:
+    """Take a refund out of the queue, and put its cents back on the card, because its payment is gone:
+    whoever signed it now would pay for it. One that was signed spends the payment itself, and goes down with
+    it.
+    """
+    queued = [one for one in invoice_rows.refunds_of(conn, invoice.id) if one.reason == KIND]
+    going = [one for one in queued if one.state is not RefundState.WITHDRAWN]
+    if not going or any(one.state is not RefundState.QUEUED or one.prepared_txid for one in going):
+        return
+    for one in going:
+        withdraw_refund(conn, one.id, now=now)
+    id = _refund_transfer(card, invoice)
+    for posted in (find_transfer(conn, f"{id}{part}") for part in ("", ":kept", ":sats")):
+        if posted is not None:
+            undone = f"{posted.id}:undone"
+            post_transfer(conn, replace(posted, id=undone, debit=posted.credit, credit=posted.debit, at=now))
