@@ -316,11 +316,15 @@ def find_suspended(conn: Connection, among: Collection[str] | None = None) -> di
     return found
 
 
-def held_by(conn: Connection, ids: Collection[str], suspended: Collection[str]) -> set[str]:
-    """Return those of these accounts that are suspended, or were delegated from one that is."""
-    query = select(delegated_keys.c.account, delegated_keys.c.path).where(delegated_keys.c.account.in_(ids))
-    ancestry = {account: path.split("/") for account, path in conn.execute(query)}
-    return {id for id in ids if not set(suspended).isdisjoint(ancestry.get(id, (id,)))}
+def held_by(conn: Connection, suspended: Collection[str]) -> set[str]:
+    """Return these suspended accounts, and all that were delegated from one of them."""
+    cut, names, held = delegated_keys.c, sorted(suspended), set(suspended)
+    for start in range(0, len(names), _CHUNK):
+        some = names[start : start + _CHUNK]
+        roots = {*some, *conn.execute(select(cut.root).where(cut.account.in_(some))).scalars()}
+        below = select(cut.account, cut.path).where(cut.root.in_(roots))
+        held |= {id for id, path in conn.execute(below) if not held.isdisjoint(path.split("/"))}
+    return held
 
 
 def entitle(
