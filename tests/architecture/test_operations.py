@@ -7,7 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import get_args
 
-from sandboxer.edges.http.app import BINDINGS, E2B_BINDINGS
+import pytest
+
+from sandboxer.edges.http.app import E2B_ROUTES, ROUTES, all_bindings
+from sandboxer.edges.http.matcher import Routes
 from sandboxer.edges.http.sandbox_tokens import OF_SANDBOXES
 from sandboxer.wire.e2b import ROOT
 from sandboxer.wire.e2b.operations import OPERATIONS as E2B_OPERATIONS
@@ -23,7 +26,8 @@ from sandboxer.wire.operations.declaration import (
 from sandboxer.wire.operations.table import OPERATIONS
 from tests.architecture.reach import has_method, has_verb
 
-HTTP = Path(__file__).parents[2] / "src" / "sandboxer" / "edges" / "http"
+SRC = Path(__file__).parents[2] / "src"
+HTTP = SRC / "sandboxer" / "edges" / "http"
 # Why the client has no method, and the command line no verb, for an operation. At most fifteen.
 NOT_FOR_CLIENTS = {
     "relayPort": "what is said there are words of a program inside",
@@ -58,13 +62,30 @@ def test_an_operation_has_a_method_and_a_path() -> None:
 
 def test_every_operation_is_bound_to_one_handler() -> None:
     """What is relayed to programs inside is served by the proxy of ports."""
-    bound = Counter(binding.operation.id for binding in BINDINGS)
+    bound = Counter(binding.operation.id for binding in all_bindings())
     declared = Counter(one.id for one in OPERATIONS if not isinstance(one.answer, Relay))
     assert bound == declared
 
 
+def test_whatever_binds_operations_is_served() -> None:
+    """Modules of routes are imported with a first request; one that is not named would never be."""
+    binding = {
+        ".".join(file.relative_to(SRC).with_suffix("").parts)
+        for folder in (HTTP / "routes", HTTP.parent / "e2b")
+        for file in folder.rglob("*.py")
+        if re.search(r"^BINDINGS\b", file.read_text(), re.MULTILINE)
+    }
+    assert Counter(each.module for each in (*ROUTES, *E2B_ROUTES)) == Counter(binding)
+
+
+def test_a_module_of_routes_serves_nothing_but_the_paths_it_is_imported_for() -> None:
+    routes = Routes("sandboxer.edges.http.routes.front", "/")
+    with pytest.raises(ValueError, match=r"serves /openapi\.json"):
+        _ = routes.bindings
+
+
 def test_the_names_in_a_path_are_the_fields_of_its_model() -> None:
-    for binding in BINDINGS:
+    for binding in all_bindings():
         operation = binding.operation
         assert re.findall(r"{(\w+)}", operation.path) == list(operation.parameters.model_fields), operation.id
 
@@ -112,7 +133,9 @@ def test_nothing_but_the_match_looks_at_a_path() -> None:
 
 def test_the_operations_of_e2bs_clients_are_declared_bound_and_decided_about_too() -> None:
     """They are in a table of their own, below a path of their own."""
-    assert Counter(one.operation.id for one in E2B_BINDINGS) == Counter(one.id for one in E2B_OPERATIONS)
+    assert Counter(one.operation.id for one in all_bindings(E2B_ROUTES)) == Counter(
+        one.id for one in E2B_OPERATIONS
+    )
     assert {one.id for one in E2B_OPERATIONS}.isdisjoint(one.id for one in OPERATIONS)
     assert not any(one.path.startswith(ROOT) for one in OPERATIONS)
     for one in E2B_OPERATIONS:

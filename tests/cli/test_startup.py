@@ -76,9 +76,8 @@ def test_starting_costs_little_more_than_the_libraries_it_stands_on(up: Up, star
 def test_a_platform_serves_before_long(tmp_path: Path) -> None:
     row = start(tmp_path / "start", 7)
     assert row.baseline is not None
-    # Seen at 1.58 and 1.63 on a busy machine, beside what a start really loads. The bar of 1.5 is not
-    # reached. The least of each, as above.
-    assert min(row.subject.values) <= 1.85 * min(row.baseline.values), row
+    # Seen at 1.25 to 1.36 on a busy machine. The least of each, as above.
+    assert min(row.subject.values) <= 1.5 * min(row.baseline.values), row
 
 
 def cpu_s(program: str, environment: Mapping[str, str]) -> float:

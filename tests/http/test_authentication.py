@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sandboxer.edges.http import authentication
-from sandboxer.edges.http.app import BINDINGS
+from sandboxer.edges.http.app import all_bindings
 from sandboxer.wire.operations.declaration import Access
 from sandboxer.wire.operations.table import OPERATIONS
 from tests.support.http.served import Served
@@ -65,7 +65,7 @@ def with_access(access: Access) -> set[str]:
 
 
 async def test_the_unsigned_routes_are_exactly_the_documented_ones(served: Served) -> None:
-    for binding in BINDINGS:
+    for binding in all_bindings():
         operation, method, path = binding.operation.id, binding.operation.method, binding.operation.path
         filled = path.replace("{sandbox_id}", "sbx_" + "0" * 26).replace("{card_id}", "gft_" + "0" * 26)
         for name in ("{process_id}", "{terminal_id}", "{public_key}", "{account_id}", "{address}"):

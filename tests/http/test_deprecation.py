@@ -10,9 +10,10 @@ from functools import partial
 import httpx
 import pytest
 
-from sandboxer.edges.http.app import BINDINGS, build_document, create_app
+from sandboxer.edges.http.app import all_bindings, create_app
 from sandboxer.edges.http.binding import OperationRoute
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.matcher import Binding, Routes
+from sandboxer.edges.http.routes.front import build_document
 from sandboxer.wire.operations.declaration import Deprecation
 from sandboxer.wire.operations.platform import LIST_PROFILES
 from tests.support.http.served import Served
@@ -30,8 +31,10 @@ def as_deprecated(binding: Binding) -> Binding:
 @pytest.fixture
 async def client(served: Served) -> AsyncIterator[Client]:
     """Of a platform on which the profiles are no longer to be listed."""
-    bindings = [as_deprecated(one) if one.operation is LIST_PROFILES else one for one in BINDINGS]
-    app = create_app(served.platform, bindings)
+    bindings = [as_deprecated(one) if one.operation is LIST_PROFILES else one for one in all_bindings()]
+    routes = Routes("given", "")
+    routes.bindings = bindings
+    app = create_app(served.platform, [routes])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=served.url) as http:
         yield Client(http, served.owner)
 
@@ -56,7 +59,7 @@ async def test_what_is_not_deprecated_says_nothing(client: Client) -> None:
 
 
 def test_the_document_tells_it() -> None:
-    bindings = [as_deprecated(one) if one.operation is LIST_PROFILES else one for one in BINDINGS]
+    bindings = [as_deprecated(one) if one.operation is LIST_PROFILES else one for one in all_bindings()]
     shown = build_document(bindings)["paths"][LIST_PROFILES.path]["get"]
     assert shown["deprecated"] is True
     assert shown["x-sunset"] == "2027-06-01"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandboxer.edges.http.app import BINDINGS
+from sandboxer.edges.http.app import all_bindings
 from testchains.evm import Anvil
 from tests.support.chains.evm import evm
 from tests.support.http.served import Served
@@ -106,7 +106,7 @@ async def test_a_foreign_thing_is_answered_like_one_that_never_was(served: Serve
         made = (await parent.post("/v1/keys/delegated", {"name": "c", "scopes": _SCOPES})).json()
         asking = served.as_(Credentials(made["public_key"], made["secret_key"]))
     different, asked = [], 0
-    for operation in (binding.operation for binding in BINDINGS):
+    for operation in (binding.operation for binding in all_bindings()):
         path, method = operation.path, operation.method
         names = re.findall(r"{(\w+)}", path)
         if not names or names[0] not in mine or _FOR_ANYBODY.fullmatch(path):

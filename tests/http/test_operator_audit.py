@@ -12,7 +12,7 @@ import websockets
 from websockets.asyncio.client import connect
 
 from sandboxer.accounts import audit
-from sandboxer.edges.http.app import BINDINGS
+from sandboxer.edges.http.app import all_bindings
 from sandboxer.wire.operations.table import OPERATIONS
 from tests.support.http.served import Served
 from tests.support.http.signed import Client
@@ -23,7 +23,7 @@ ROOT = "/v1/sandboxes/{sandbox_id}"
 
 def sandbox_routes() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for binding in BINDINGS:
+    for binding in all_bindings():
         if (path := binding.operation.path).startswith(ROOT):
             found.append((binding.operation.method, path))
             found += [("WEBSOCKET", path)] if binding.websocket is not None else []
@@ -130,7 +130,7 @@ async def thing_of(served: Served, tenant: Client, noun: str) -> str:
 async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, noun: str) -> None:
     tenant = await served.stranger("acme")
     thing = await thing_of(served, tenant, noun)
-    operations = [binding.operation for binding in BINDINGS]
+    operations = [binding.operation for binding in all_bindings()]
     routes = [(one.method, one.path) for one in operations if one.path.startswith(f"/v1/{noun}/{{")]
     assert len(routes) > 1
     # What removes it comes last.

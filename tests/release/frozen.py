@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sandboxer.edges.http.app import BINDINGS, build_document
+from sandboxer.edges.http.app import all_bindings
 from sandboxer.edges.http.problems import FRAMEWORK, status_of
+from sandboxer.edges.http.routes.front import build_document
 from sandboxer.kernel.errors import SandboxerError
 from tests.release.matrix import Cell, recorded
 from tests.support.http.served import Served
@@ -20,7 +21,7 @@ CODES = HERE / "codes.json"
 
 def document() -> dict[str, Any]:
     """The document without a platform: it says the same on each."""
-    return build_document(BINDINGS)
+    return build_document(all_bindings())
 
 
 def codes() -> dict[str, int]:

@@ -281,5 +281,7 @@ def _run(program: str, words: list[str]) -> int:
 if __name__ == "__main__":
     for name in LIBRARIES:
         importlib.import_module(name)
+    app: Any = sys.modules["sandboxer.edges.http.app"]
+    app.all_bindings((*app.ROUTES, *app.E2B_ROUTES))
     gc.freeze()
     serve(sys.argv[1])

@@ -15,14 +15,20 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandboxer.access.ports.ports import read_host, without_port
-from sandboxer.edges.e2b.refusals import Refusals
 from sandboxer.edges.http.sandbox_tokens import SANDBOX_PROOF, SANDBOX_TOKEN
+from sandboxer.kernel.program import late
 from sandboxer.wire.e2b import API_LABEL, CODE_PORT, ENVD_PORT, ROOT, bearer_of
+
+if TYPE_CHECKING:
+    from sandboxer.edges.e2b import refusals
+else:
+    refusals = late("sandboxer.edges.e2b.refusals")
 
 ENVD = f"{ROOT}/envd"
 # What E2B's own API begins with; whatever else is asked for at `api.{domain}` is asked of ours.
@@ -48,7 +54,8 @@ class E2bDoor:
         if path is not None:
             kind = _value(scope["headers"], b"content-type").decode("latin-1")
             is_envd = _enter(scope, path)
-            send = Refusals(send, is_envd=is_envd, content_type=kind, is_over=_is_over(scope)).send
+            is_over = _is_over(scope)
+            send = refusals.Refusals(send, is_envd=is_envd, content_type=kind, is_over=is_over).send
         await self._app(scope, receive, send)
 
     def _meant(self, scope: Scope) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote_from_bytes
 
 from pydantic import BaseModel
@@ -16,11 +16,17 @@ from sandboxer.artifacts.records import State
 from sandboxer.backends import guest
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.clock import format_duration
+from sandboxer.kernel.program import late
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import rate_now
-from sandboxer.wire import files, processes, sandboxes
-from sandboxer.wire.images import Finding, PublishedImage
+
+if TYPE_CHECKING:
+    from sandboxer.wire import files, processes, sandboxes
+    from sandboxer.wire import images as wire_images
+else:
+    files, processes = late("sandboxer.wire.files"), late("sandboxer.wire.processes")
+    sandboxes, wire_images = late("sandboxer.wire.sandboxes"), late("sandboxer.wire.images")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -139,11 +145,11 @@ def moment(unix_s: float) -> datetime:
     return datetime.fromtimestamp(min(max(unix_s, 0.0), 253_402_300_799.0), UTC)
 
 
-def shown_image(record: images.PublishedImage, *, is_theirs: bool = False) -> PublishedImage:
+def shown_image(record: images.PublishedImage, *, is_theirs: bool = False) -> wire_images.PublishedImage:
     """Returns an image. Findings and omitted files are shown only to callers who may change it."""
-    found = [from_record(Finding, one) for one in record.findings]
+    found = [from_record(wire_images.Finding, one) for one in record.findings]
     return from_record(
-        PublishedImage,
+        wire_images.PublishedImage,
         record,
         resources=from_record(sandboxes.Resources, record.resources),
         config=dict(record.config),

@@ -21,7 +21,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -35,8 +35,13 @@ from sandboxer.edges.http.problems import request_id_of
 from sandboxer.edges.http.requests import lease_of
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import Broken, SandboxerError, host_exhausted
+from sandboxer.kernel.program import late
 from sandboxer.kernel.values import brief_value_class
-from sandboxer.wire.processes import ExecOutput
+
+if TYPE_CHECKING:
+    from sandboxer.wire import processes
+else:
+    processes = late("sandboxer.wire.processes")
 
 log = logging.getLogger(__name__)
 # About half a millisecond as JSON. A multiple of three, so that pieces of base 64 need no padding between
@@ -353,5 +358,7 @@ class OutputEvents:
 
     def _event(self, stream: Stream, data: str, dropped: int) -> ServerEvent:
         texts = Texts()
-        shown = ExecOutput.model_construct(data=texts.text(data), dropped=dropped, offset=self._sent[stream])
+        shown = processes.ExecOutput.model_construct(
+            data=texts.text(data), dropped=dropped, offset=self._sent[stream]
+        )
         return ServerEvent(stream.value, shown, self.position, texts)

@@ -12,9 +12,10 @@ nothing is done. What is not there and what belongs to somebody else is the same
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +32,7 @@ from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import KnowsImages
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Ambiguous, InvalidRequest, NotFound
+from sandboxer.kernel.program import imported
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes import records as sandboxes
 from sandboxer.store.rows import Rows
@@ -65,6 +67,29 @@ class Binding:
         return self.make_websocket() if self.make_websocket is not None else None
 
 
+class Routes:
+    """Names a module that binds operations, and the paths at which and below which all of them are. The
+    module is imported when such a path is first asked for: models and handlers of all nouns take a quarter
+    of a start.
+    """
+
+    def __init__(self, module: str, *paths: str) -> None:
+        self.module = module
+        self.paths = paths
+
+    @property
+    def is_imported(self) -> bool:
+        return "bindings" in vars(self)
+
+    @cached_property
+    def bindings(self) -> Sequence[Binding]:
+        found: Sequence[Binding] = imported(self.module).BINDINGS
+        for path in (one.operation.path for one in found):
+            if not any(path == above or path.startswith(f"{above}/") for above in self.paths):
+                raise ValueError(f"{self.module} serves {path}, which is below none of the paths it is for")
+        return found
+
+
 @brief_value_class
 class Matched:
     operation: AnyOperation
@@ -93,31 +118,59 @@ def operation_of(scope: Scope) -> AnyOperation | None:
 
 @dataclass(slots=True)
 class _Node:
-    """A node in the tree of paths: what follows for a fixed word, what follows for any word, and what ends
-    here.
+    """A node in the tree of paths: what follows for a fixed word, what follows for any word, what ends here,
+    and what is not imported yet of here and below.
     """
 
     words: dict[str, _Node] = field(default_factory=dict)
     any_word: _Node | None = None
     bindings: dict[str, tuple[Binding, Sequence[str]]] = field(default_factory=dict)
+    late: list[Routes] = field(default_factory=list)
 
-    def grow(self, word: str) -> _Node:
-        if word.startswith("{"):
-            self.any_word = self.any_word or _Node()
-            return self.any_word
-        return self.words.setdefault(word, _Node())
+    def grow(self, path: str) -> _Node:
+        node = self
+        for word in path.split("/"):
+            if word.startswith("{"):
+                node.any_word = node.any_word or _Node()
+                node = node.any_word
+            else:
+                node = node.words.setdefault(word, _Node())
+        return node
 
 
 class Matcher:
-    def __init__(self, bindings: Iterable[Binding]) -> None:
+    def __init__(self, routes: Iterable[Routes]) -> None:
         self._root = _Node()
+        self._late = list(routes)
+        for each in self._late:
+            for path in each.paths:
+                self._root.grow(path).late.append(each)
+
+    async def load(self, path: str) -> None:
+        """Imports what may serve this path, if nobody has asked for it before."""
+        if self._late:
+            await self._add([each for each in _late(self._root, path.split("/"), 0) if each in self._late])
+
+    async def load_all(self) -> None:
+        """Imports what is left, a module at a time: what the disk has later may be of another version."""
+        for each in tuple(self._late):
+            await self._add([each])
+
+    async def _add(self, routes: Sequence[Routes]) -> None:
+        if any(not each.is_imported for each in routes):
+            # Beside the loop: it takes up to a tenth of a second.
+            await asyncio.to_thread(lambda: [each.bindings for each in routes])
+        for each in routes:
+            # Somebody else may have waited for it too.
+            if each in self._late:
+                self._late.remove(each)
+                self._grow(each.bindings)
+
+    def _grow(self, bindings: Iterable[Binding]) -> None:
         for binding in bindings:
-            words = binding.operation.path.split("/")
-            node = self._root
-            for word in words:
-                node = node.grow(word)
-            names = [word[1:-1] for word in words if word.startswith("{")]
-            node.bindings[binding.operation.method] = (binding, names)
+            path = binding.operation.path
+            names = [word[1:-1] for word in path.split("/") if word.startswith("{")]
+            self._root.grow(path).bindings[binding.operation.method] = (binding, names)
 
     def match(self, scope: Scope) -> Matched | None:
         words: list[str] = scope["path"].split("/")
@@ -148,6 +201,16 @@ class Matcher:
         return f"/v1/{close[0]}" if close else None
 
 
+def _late(node: _Node, words: list[str], at: int) -> Iterator[Routes]:
+    """Yields what is on any way through the tree, whichever of them the path will take."""
+    yield from node.late
+    if at < len(words):
+        if further := node.words.get(words[at]):
+            yield from _late(further, words, at + 1)
+        if node.any_word is not None:
+            yield from _late(node.any_word, words, at + 1)
+
+
 _Found = tuple[tuple[Binding, Sequence[str]], list[str]]
 
 
@@ -173,6 +236,7 @@ class Matching:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
+            await self._matcher.load(scope["path"])
             scope[_MATCHED] = self._matcher.match(scope)
         await self._app(scope, receive, send)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.types import Scope
 
@@ -17,10 +17,15 @@ from sandboxer.accounts import audit
 from sandboxer.edges.http.matcher import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound
+from sandboxer.kernel.program import late
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.wire.operations.access import RELAY_PORT
 from sandboxer.wire.operations.declaration import OperatorAudit
 from sandboxer.wiring import Platform
+
+if TYPE_CHECKING:
+    from sandboxer.wire.operations import access as operations
+else:
+    operations = late("sandboxer.wire.operations.access")
 
 # Paths and queries are the caller's own words; the beginning of long ones is enough.
 _MOST = 1000
@@ -52,19 +57,11 @@ async def note_relay(
         "path": path.decode("latin-1")[:_MOST],
         "query": query.decode("latin-1")[:_MOST],
     }
-    if RELAY_PORT.operator_audit is not None:
+    if (row := operations.RELAY_PORT.operator_audit) is not None:
         # The words of the path inside belong to the row's action: what was asked of the program.
         inside = asked["path"].partition("/ports/")[2].split("/")[1:]
-        action = ".".join(
-            (RELAY_PORT.operator_audit.action, *(word for word in inside if _WORD.fullmatch(word)))
-        )
-        await note(
-            platform,
-            caller,
-            OperatorAudit(thing=RELAY_PORT.operator_audit.thing, action=action),
-            sandbox_id,
-            asked,
-        )
+        action = ".".join((row.action, *(word for word in inside if _WORD.fullmatch(word))))
+        await note(platform, caller, OperatorAudit(thing=row.thing, action=action), sandbox_id, asked)
 
 
 async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, what: str) -> None:

@@ -45,14 +45,16 @@ from sandboxer.payments.x402.presented import Presented, Wanted, payer_wallet
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.admission import price_of_extend
-from sandboxer.wire import payments as wire
-from sandboxer.wire.keys import NewKey
 from sandboxer.wire.operations.declaration import Scope
 
 if TYPE_CHECKING:
     from x402 import schemas
     from x402.http import utils as x402_headers
+
+    from sandboxer.wire import keys
+    from sandboxer.wire import payments as wire
 else:
+    keys, wire = late("sandboxer.wire.keys"), late("sandboxer.wire.payments")
     schemas, x402_headers = late("x402.schemas"), late("x402.http.utils")
 
 PAYMENT_RESPONSE = "payment-response"
@@ -172,7 +174,7 @@ def without_secrets(body: bytes) -> bytes:
     return json.dumps({**document, **{name: None for name in _SECRET_FIELDS if name in document}}).encode()
 
 
-async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> NewKey | None:
+async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> keys.NewKey | None:
     """Makes a key for a wallet that paid and has none, in the answer to the very request that brought the
     payment.
 
@@ -184,7 +186,7 @@ async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> NewK
     platform, x402 = platform_of(request), x402_of(request)
     now = platform.clock.now()
     made = await platform.store.write(lambda conn: key_for_payer(conn, x402.keys, payment, now=now))
-    return None if made is None else from_record(NewKey, made)
+    return None if made is None else from_record(keys.NewKey, made)
 
 
 def shown(payment: Payment) -> wire.Payment:
@@ -324,7 +326,7 @@ async def _account_of_wallet(request: Request, presented: Presented) -> str:
     return known.account
 
 
-def _answer(made: records.Sandbox, payment: Payment, key: NewKey | None) -> Response:
+def _answer(made: records.Sandbox, payment: Payment, key: keys.NewKey | None) -> Response:
     seen = answers.sandbox(made)
     body = wire.PaidSandbox.model_construct(**dict(seen), payment=shown(payment), key=key)
     answer = json_response(body, 201, location=f"/v1/sandboxes/{made.id}")

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
@@ -23,10 +23,12 @@ from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
-from sandboxer.wire import sandboxes as wire
-from sandboxer.wire.images import SpawnImage
-from sandboxer.wire.snapshots import CloneSnapshot
 from sandboxer.wiring import Platform
+
+if TYPE_CHECKING:
+    from sandboxer.wire import sandboxes as wire
+    from sandboxer.wire.images import SpawnImage
+    from sandboxer.wire.snapshots import CloneSnapshot
 
 V = TypeVar("V")
 

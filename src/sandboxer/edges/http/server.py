@@ -30,6 +30,7 @@ from sandboxer.edges.proxy.host_door import listen_for_hosts, open_proxy
 from sandboxer.edges.proxy.path_door import PathDoor, api_protocol
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.fairness import come_first
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.kernel.values import value_class
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
@@ -40,6 +41,8 @@ BACKLOG = 4096
 GRACE_S = 3
 MAX_WEBSOCKET_MESSAGE = 1024 * 1024
 KEEP_ALIVE_S = 75
+# Whoever waited for the start comes first.
+LOADING_AFTER_S = 2.0
 
 
 @value_class
@@ -86,8 +89,14 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 ssh=await open_ssh(platform, opened),
                 socket=None if settings.socket_group is None else str(settings.socket_path),
             )
-            app = create_app(platform)
-            server = Server(config(app, settings, ports=protocol), lambda: on_ready and on_ready(listeners))
+            app, tasks = create_app(platform), await opened.enter_async_context(own_tasks())
+
+            def started() -> None:
+                tasks.start(_load_the_rest(app), name="routes that nobody has asked for yet")
+                if on_ready is not None:
+                    on_ready(listeners)
+
+            server = Server(config(app, settings, ports=protocol), started)
 
             def stop() -> None:
                 app.state.readiness = "stopping"
@@ -96,6 +105,17 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 
             with _stopped_by_signals(stop), _stopped_when_superseded(platform, stop):
                 await server.serve(sockets=sockets)
+
+
+async def _load_the_rest(app: FastAPI) -> None:
+    """Imports what no request has asked for, so that what is broken is told soon after a start, and an
+    upgrade of the files below a running server changes nothing of it.
+    """
+    await asyncio.sleep(LOADING_AFTER_S)
+    try:
+        await app.state.matcher.load_all()
+    except Exception:
+        log.exception("a part of the API cannot be imported; requests for it will fail")
 
 
 async def open_ports(platform: Platform, opened: AsyncExitStack) -> tuple[str | None, type[asyncio.Protocol]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandboxer.access.connections import Slot
 from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
@@ -29,8 +30,13 @@ from sandboxer.identity.authenticate import BodyCheck
 from sandboxer.identity.keys import Caller, holds_token
 from sandboxer.identity.sessions.tokens import HEADER, session_token
 from sandboxer.kernel.errors import NotFound, Unauthenticated, or_not_found
-from sandboxer.wire.operations.access import RELAY_PORT
+from sandboxer.kernel.program import late
 from sandboxer.wiring import Platform
+
+if TYPE_CHECKING:
+    from sandboxer.wire.operations import access as operations
+else:
+    operations = late("sandboxer.wire.operations.access")
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
 _NAMES_A_CALLER = frozenset({b"x-signature", b"sign-in-with-x"})
@@ -143,7 +149,7 @@ class PathDoor:
         self._visitor_limits.count(head, peer, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         if authority.is_delegated:
-            demand_needs(authority, RELAY_PORT.needs, now=now)
+            demand_needs(authority, operations.RELAY_PORT.needs, now=now)
 
 
 def _is_credential_of_ours(line: bytes) -> bool:
