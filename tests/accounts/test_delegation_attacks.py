@@ -14,7 +14,16 @@ from sqlalchemy.event import listen
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import ALL_SCOPES, demand, demand_active, load_authority, parse_scopes
 from sandboxer.accounts.caps import Caps
-from sandboxer.accounts.delegation import MAX_CHILDREN, MAX_NODES, Allowance, Cut, attenuate, cut, load_key
+from sandboxer.accounts.delegation import (
+    MAX_CHILDREN,
+    MAX_NODES,
+    Allowance,
+    Cut,
+    attenuate,
+    cut,
+    load_key,
+    tree,
+)
 from sandboxer.accounts.records import Change, Kind, accounts, delegated_keys
 from sandboxer.accounts.revocation import ENDING, finish, revoke
 from sandboxer.kernel.errors import (
@@ -272,6 +281,15 @@ def test_there_is_a_limit_to_living_keys_of_all_generations(conn: Connection) ->
     for parent in (root, child):
         with pytest.raises(Conflict, match="of all generations"):
             child_of(conn, parent, depth=0, budget_sats=0)
+
+
+def test_ended_keys_do_not_close_the_tree_of_those_that_live(conn: Connection) -> None:
+    """What ended is kept: whoever delegates for each task would be refused the tree some day."""
+    root = rich(conn)
+    child = child_of(conn, root, budget_sats=0).account
+    rows = [{**row, "state": "ended"} for row in rows_below(root, root, MAX_NODES)]
+    conn.execute(insert(delegated_keys), rows)
+    assert [node.account for node in tree(conn, root, now=NOW).children] == [child]
 
 
 def test_thousands_of_keys_end_in_few_statements(conn: Connection) -> None:

@@ -30,7 +30,7 @@ def person(cli: Cli, tmp_path: Path) -> Cli:
 
 
 def key_of(cli: Cli, account: str) -> dict[str, str]:
-    made: dict[str, str] = cli("key", "create", "k", "--account", account, "--json").json
+    made: dict[str, str] = cli("key", "create", "k", "--account", account, "--open", "--json").json
     return made
 
 

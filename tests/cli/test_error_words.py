@@ -361,6 +361,20 @@ def test_a_webhook_is_meant_by_the_beginning_of_its_id(cli: Cli) -> None:
     assert cli("webhook", "delete", made[:12], "--json").json == {"id": made, "deleted": True}
 
 
+@pytest.mark.parametrize("verb", [("key", "create", "laptop"), ("e2b", "env")])
+def test_a_key_for_an_account_that_is_not_there_opens_none_unless_it_is_said(
+    cli: Cli, verb: tuple[str, ...]
+) -> None:
+    account = f"tema-{verb[0]}"
+    wrong = cli(*verb, "--account", account)
+    assert (wrong.code, wrong.out) == (4, "")
+    assert f"No such account: {account}" in wrong.err
+    assert f"sandboxer account create --id {account}" in wrong.err
+    assert cli("account", "show", account).code == 4
+    assert cli(*verb, "--account", account, "--open").code == 0
+    assert cli(*verb, "--account", account).code == 0
+
+
 def test_parts_of_an_answer_are_words_and_no_code(cli: Cli) -> None:
     opened = cli("account", "create", "--name", "Words", "--reason", "test")
     [account] = re.findall(r"acc_[0-9a-z]{26}", opened.out)

@@ -109,7 +109,7 @@ def test_upkeep_verbs_answer(cli: Cli) -> None:
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
-    key = cli("key", "create", "laptop", "--account", "team-b", "--json").json
+    key = cli("key", "create", "laptop", "--account", "team-b", "--open", "--json").json
     assert key["secret_key"].startswith("sbx-sk-")
     listed = cli("key", "list")
     assert key["public_key"] in listed.out

@@ -252,7 +252,7 @@ def test_another_network_leaves_limits_of_the_traffic_as_they_are(up: Up, api_ke
 
 
 def test_the_command_line_prints_an_environment_that_works(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Cli(up.environment)("e2b", "env", "--account", "printed")
+    said = Cli(up.environment)("e2b", "env", "--account", "printed", "--open")
     assert said.code == 0, said.err
     for line in said.out.split():
         monkeypatch.setenv(*line.split("=", 1))

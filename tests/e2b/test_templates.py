@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -13,11 +16,13 @@ from e2b.exceptions import BuildException
 from e2b.template.types import TemplateBuildStatus
 
 from e2b import Sandbox, SandboxException, Template
-from sandboxer.artifacts.images.builders.steps import Step, check_steps
+from sandboxer.artifacts.images.builders.steps import Step, StepByStep, check_steps, stages_of
 from sandboxer.artifacts.images.builders.steps import Template as Plan
 from sandboxer.artifacts.images.builders.templates import Build
+from sandboxer.artifacts.images.builders.use_cases import ImageBuilders
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.sandboxes.requests import WantedResources
+from sandboxer.sandboxes.requests import Origin, WantedResources
 from tests.artifacts.engines import BUSYBOX
 from tests.support.builds import tiny_images
 from tests.support.e2b import new_api_key, pointed_at
@@ -242,6 +247,29 @@ def test_lines_without_a_word_are_not_kept_without_end() -> None:
         build.say("\n" * 1000, datetime.now(UTC))
     assert len(build.lines) < 10_000
     assert build.lines[-1].text == "(the rest is left out)"
+
+
+class Slow(StepByStep):
+    """Drops nothing from a disk, and lets others go on meanwhile."""
+
+    async def _drop(self, origin: Origin) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_builds_at_once_drop_neither_what_one_of_them_uses_nor_anything_twice() -> None:
+    """One that found its disk dropped by another account's build broke."""
+    plan = Plan(base="x", profile="y", steps=[Step(kind="RUN", args=("true",))])
+    (_, last), mine = stages_of(plan, "digest", {}), Caller(public_key="k", account="victim")
+    layers = {(f"greedy-{n}", "k"): (Origin(disk_id=f"d{n}", backend="b", image="x"), 1) for n in range(40)}
+    kept = Origin(disk_id="mine", backend="b", image="x")
+    building = Slow(
+        builders=cast(ImageBuilders, None), layers=OrderedDict({("victim", last.key): (kept, 1), **layers})
+    )
+    with building._in_use(mine, [last]) as used:
+        assert used == kept
+        await asyncio.gather(*(building._drop_oldest(list(building.layers), most) for most in (9, 6, 3)))
+        assert len(building.layers) == 3
+    assert list(building.layers)[-1] == ("victim", last.key)
 
 
 def test_whoever_opens_more_and_more_builds_loses_them_before_others_lose_theirs(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def real_sandbox(real_up: Up) -> Iterator[Sandbox]:
 
 def account(cli: Cli, name: str, sats: int) -> Cli:
     """A funded account's own command line."""
-    key = cli("key", "create", "k", "--account", name, "--json").json
+    key = cli("key", "create", "k", "--account", name, "--open", "--json").json
     own = Cli(
         {n: v for n, v in cli.environment.items() if n != "SANDBOXER_CREDENTIALS"}
         | {"SANDBOXER_PUBLIC_KEY": key["public_key"], "SANDBOXER_SECRET_KEY": key["secret_key"]}

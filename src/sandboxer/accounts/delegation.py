@@ -432,8 +432,12 @@ def key_of(row: Row[Any]) -> DelegatedKey:
 
 
 def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = False) -> Node:
-    """Return the tree below an account, with itself at the top. Its ancestors are not shown."""
+    """Return the tree below an account, with itself at the top. Its ancestors are not shown, and where those
+    that ended would be too many, only those that live: what ended is never deleted.
+    """
     found = below(conn, account, living_only=living_only)
+    if len(found) > MAX_NODES:
+        found = [key for key in found if key.state is not KeyState.ENDED]
     if len(found) > MAX_NODES:
         raise TooLarge(what="This tree of keys", limit=f"{MAX_NODES} keys")
     sums = totals(conn, [account, *(key.account for key in found)], now=now)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sandboxer.edges.cli.keys import account_named
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import ROOT, api_key_of
@@ -21,7 +22,10 @@ def environment(
         str | None,
         typer.Option(help="A key of yours (sbx-pk-…); its older token ends. Default: a new key (operator)."),
     ] = None,
-    account: Annotated[str, typer.Option(help="Of the new key.")] = "default",
+    account: Annotated[
+        str | None, typer.Option(help="Id of the new key's account; without it: default.")
+    ] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open the account if there is none.")] = False,
 ) -> Answer:
     """Make an API key for E2B's clients, and print the lines for their environment. It is shown once.
 
@@ -31,7 +35,9 @@ def environment(
 
         sandboxer e2b env --key sbx-pk-…
     """
-    public_key = platform.keys.create("e2b", account).public_key if key is None else key
+    public_key = key
+    if public_key is None:
+        public_key = platform.keys.create("e2b", account_named(platform, account, opens=opens)).public_key
     url = platform.credentials.url.rstrip("/")
     lines = {
         "E2B_API_KEY": api_key_of(platform.keys.issue_bearer(public_key).bearer_token),

@@ -13,6 +13,8 @@ from sandboxer.edges.cli.output import ago, columns, facts_table
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, rows, verb
 from sandboxer.kernel.errors import Ambiguous, NotFound
 from sandboxer.sdk.credentials import NOBODY
+from sandboxer.sdk.errors import NotFound as Missing
+from sandboxer.sdk.errors import Refused
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.platform import Keys
 from sandboxer.wire.keys import KeyNode
@@ -22,13 +24,28 @@ groups = {"key": app}
 PublicKey = Annotated[str, typer.Argument(help="The public key (sbx-pk-…), or its name.", metavar="KEY")]
 
 
+def account_named(platform: Sandboxer, account: str | None, *, opens: bool) -> str:
+    """Returns whose key is to be made. Raises NotFound for an account that is not there: a wrong letter
+    would open another, and its key would see nothing.
+    """
+    if account is None or opens:
+        return account or "default"
+    try:
+        platform.operator.account(account)
+    except Refused as error:
+        # Only the operator may look; the platform says whether another may have a key of it.
+        if isinstance(error, Missing):
+            how = f"Open it: sandboxer account create --id {account} --reason WHY; or say --open here."
+            raise NotFound(what="account", id=account, hint=how) from None
+    return account
+
+
 @verb(app, "create")
 def create_key(
     platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name for people.")],
-    account: Annotated[
-        str, typer.Option(help="Id of its account, which is opened if there is none.")
-    ] = "default",
+    account: Annotated[str | None, typer.Option(help="Id of its account; without it: default.")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open the account if there is none.")] = False,
     accepts_v1: Annotated[
         bool, typer.Option("--accepts-v1", help="Also accept version 1 signatures (no replay protection).")
     ] = False,
@@ -38,8 +55,11 @@ def create_key(
     Examples:
 
         sandboxer key create laptop --account search-team
+
+        sandboxer key create laptop --account anna --open
     """
-    return _show_once(platform.keys.create(name, account, accepts_v1=accepts_v1))
+    named = account_named(platform, account, opens=opens)
+    return _show_once(platform.keys.create(name, named, accepts_v1=accepts_v1))
 
 
 @verb(app, "list")

@@ -11,8 +11,8 @@ import logging
 import posixpath
 import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import field, replace
 from typing import IO, Any
 
@@ -253,27 +253,28 @@ class StepByStep:
         yield Said(f"taking {base.name} from this platform")
         same = await self.builders.same(made, caller, template.profile) if template.cached else None
         done = len(stages) if same else self._done(stages, template, caller)
-        for stage in stages[:done]:
-            yield _heading(stage, stages)
-            yield Said(f"--> Using cache {stage.key[:12]}")
-        if same is not None:
-            yield Said(f"it is {same.id}, built before")
-            yield await images.clone(same.id, made, caller, source=made.source)
-            return
-        async with self._sandbox(template, base, stages[:done], wanted, caller) as bench:
-            for stage in stages[done:]:
+        with self._in_use(caller, stages[:done]) as kept:
+            for stage in stages[:done]:
                 yield _heading(stage, stages)
-                async with aclosing(_do(bench, stage, lots)) as said:
-                    async for line in said:
-                        yield line
-                if stage.changes_files:
-                    await self._keep(bench.sandbox_id, base, stage, caller)
-            yield Said("publishing it")
-            profile = images.sandboxes.profiles.get(template.profile)
-            resources = wanted_resources(wanted.resources, profile)
-            yield await images.publish_sandbox(
-                bench.sandbox_id, made, caller, source=made.source, resources=resources
-            )
+                yield Said(f"--> Using cache {stage.key[:12]}")
+            if same is not None:
+                yield Said(f"it is {same.id}, built before")
+                yield await images.clone(same.id, made, caller, source=made.source)
+                return
+            async with self._sandbox(template, base, kept, wanted, caller) as bench:
+                for stage in stages[done:]:
+                    yield _heading(stage, stages)
+                    async with aclosing(_do(bench, stage, lots)) as said:
+                        async for line in said:
+                            yield line
+                    if stage.changes_files:
+                        await self._keep(bench.sandbox_id, base, stage, caller)
+                yield Said("publishing it")
+                profile = images.sandboxes.profiles.get(template.profile)
+                resources = wanted_resources(wanted.resources, profile)
+                yield await images.publish_sandbox(
+                    bench.sandbox_id, made, caller, source=made.source, resources=resources
+                )
 
     async def _fetch(self, template: Template, caller: Caller) -> AsyncGenerator[Event]:
         """Yields the image of a registry: one that was fetched before, unless nothing of earlier builds is to
@@ -301,15 +302,27 @@ class StepByStep:
         known = (one.number + 1 for one in reversed(stages) if (caller.account, one.key) in self.layers)
         return next(known, 0)
 
+    @contextmanager
+    def _in_use(self, caller: Caller, done: Sequence[Stage]) -> Iterator[Origin | None]:
+        """Takes the disk of the last of these stages out of those that may be dropped: builds of others make
+        room for theirs at any moment.
+        """
+        key = (caller.account, done[-1].key if done else "")
+        kept = self.layers.pop(key, None)
+        try:
+            yield None if kept is None else kept[0]
+        finally:
+            if kept is not None:
+                self.layers[key] = kept
+
     @asynccontextmanager
     async def _sandbox(
-        self, template: Template, base: Base, done: Sequence[Stage], wanted: Wanted, caller: Caller
+        self, template: Template, base: Base, kept: Origin | None, wanted: Wanted, caller: Caller
     ) -> AsyncIterator[Bench]:
         resources = replace(wanted.resources, disk_mb=self.builders.workshop.policy.disk_mb)
         request = CreateRequest(profile=template.profile, image=base.name, ttl=_TTL, resources=resources)
-        if done:
-            self.layers.move_to_end(kept := (caller.account, done[-1].key))
-            request = replace(request, origin=self.layers[kept][0])
+        if kept is not None:
+            request = replace(request, origin=kept)
         else:
             request = await self.builders.spawning.complete(request, caller)
         async with self.builders.workshop.open_plain(request, caller, _ENV) as bench:
@@ -343,8 +356,11 @@ class StepByStep:
     async def _drop_oldest(
         self, keys: list[tuple[str, str]], most: int, most_bytes: float = float("inf")
     ) -> None:
-        while len(keys) > most or sum(self.layers[key][1] for key in keys) > most_bytes:
-            origin, _ = self.layers.pop(keys.pop(0))
+        # Another build may drop some of them, or use one, whenever this waits.
+        while keys := [key for key in keys if key in self.layers]:
+            if len(keys) <= most and sum(self.layers[key][1] for key in keys) <= most_bytes:
+                return
+            origin, _ = self.layers.pop(keys[0])
             await self._drop(origin)
 
     async def _drop(self, origin: Origin) -> None:
