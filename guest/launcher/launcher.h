@@ -23,12 +23,13 @@ enum steered { TO_PROXY, TO_NAMES, TO_NAMES_STREAM, STEERED };
 
 /* One thing to do on the host, in the order given. */
 enum act_kind {
-    ACT_FOLDER, ACT_WRITE, ACT_CREATE, ACT_SUBVOLUME, ACT_LIMIT, ACT_SNAPSHOT, ACT_RENEW, ACT_RENEW_PRIVATE, ACT_FORGET,
+    ACT_FOLDER, ACT_WRITE, ACT_CREATE, ACT_COPY, ACT_APPEND, ACT_SUBVOLUME, ACT_LIMIT, ACT_SNAPSHOT, ACT_RENEW,
+    ACT_RENEW_PRIVATE, ACT_FORGET,
 };
 struct act {
     enum act_kind kind;
     const char *path;
-    const char *value; /* what to write; bytes of a limit; what to snapshot */
+    const char *value; /* what to write; bytes of a limit; what to copy or to snapshot */
 };
 struct acts {
     struct act list[LIST_MAX];

@@ -24,6 +24,8 @@ static bool take_act(struct order *o, const char *key, char *value) {
     if (!strcmp(key, "cgroup.write")) return add(&o->cgroups, ACT_WRITE, value);
     if (!strcmp(key, "disk.folder")) return add(&o->disks, ACT_FOLDER, value);
     if (!strcmp(key, "disk.create")) return add(&o->disks, ACT_CREATE, value);
+    if (!strcmp(key, "disk.copy")) return add(&o->disks, ACT_COPY, value);
+    if (!strcmp(key, "disk.append")) return add(&o->disks, ACT_APPEND, value);
     if (!strcmp(key, "disk.subvolume")) return add(&o->disks, ACT_SUBVOLUME, value);
     if (!strcmp(key, "disk.limit")) return add(&o->disks, ACT_LIMIT, value);
     if (!strcmp(key, "disk.snapshot")) return add(&o->disks, ACT_SNAPSHOT, value);

@@ -52,6 +52,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("artifacts/images/oci/unpacker.py", "Unpacker._run"): "layers and configuration, bounded where read",
     ("artifacts/images/published/scan.py", ""): OURS,
     ("access/egress/authority.py", "_public_authorities"): OURS,
+    ("access/egress/authority.py", "_read"): OURS,
     ("access/egress/proxy/connection.py", "EgressConnection._requests"): HEAD,
     ("access/sudo.py", "SudoHook._program"): OURS,
     ("access/egress/proxy/exchange.py", "_request"): HEAD,

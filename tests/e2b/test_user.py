@@ -219,6 +219,23 @@ def test_sudo_is_there_again_after_whatever_ends_or_holds_processes(real_up: Up,
             sandbox.commands.run("true")
 
 
+def test_a_new_disk_begins_with_sudo_and_what_trusts_its_authority(real_key: str) -> None:
+    bundle = "/etc/sandboxer/egress/ca-bundle.pem"
+    own = "/usr/local/share/ca-certificates/sandboxer-egress.crt"
+    placed = f"/usr/local/bin/sudo {bundle} {own} /etc/apt/apt.conf.d/95sandboxer-egress"
+    with Sandbox.create(timeout=120) as made:
+        said = made.commands.run(f"stat -c '%a %U:%G' {placed} /usr/local /usr/local/bin /etc/apt").stdout
+        assert said.splitlines() == ["755 root:root", *["644 root:root"] * 3, *["755 root:root"] * 3]
+        certificate = made.files.read(own)
+        name = x509.load_pem_x509_certificate(certificate.encode()).subject.rfc4514_string()
+        assert name == f"CN=egress of {made.sandbox_id.replace('-', '_')}"
+        trusted = made.files.read(bundle)
+        assert trusted.endswith(certificate)
+        assert trusted.count("BEGIN CERTIFICATE") > 50
+        # What the image has beside them is still there.
+        assert made.commands.run("ls /etc/apt/apt.conf.d | wc -l; command -v bash").stdout.split()[0] != "1"
+
+
 def test_one_that_stood_ready_has_a_sudo_and_an_authority_of_its_own(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

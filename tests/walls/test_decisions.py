@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.contract import Resources
+from sandboxer.backends.guest import FirstFile
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage, pidfd_of
 from sandboxer.backends.namespaces.cgroups import Births, Cgroups, Hierarchies, find_hierarchies
+from sandboxer.backends.namespaces.creation import first_files
 from sandboxer.backends.namespaces.dependencies import Host, Promised, admit, budget, check_single
 from sandboxer.backends.namespaces.guest import cgroup_name, split_name
 from sandboxer.backends.namespaces.launcher import LaunchOrder
@@ -23,6 +25,7 @@ from sandboxer.backends.namespaces.settings import (
     Overcommit,
 )
 from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
+from sandboxer.backends.shared import can_lie_over
 from sandboxer.kernel.errors import Broken, NoCapacity
 from sandboxer.kernel.values import new_id
 
@@ -228,3 +231,28 @@ def test_a_process_with_the_right_number_and_another_birth_is_not_ours() -> None
     pid = 1
     assert pidfd_of(pid, started=-1) is None
     assert pidfd_of(0, started=0) is None
+
+
+def test_a_new_disk_begins_with_files_where_that_changes_nothing_of_the_image(tmp_path: Path) -> None:
+    (tmp_path / "usr/local").mkdir(parents=True, mode=0o755)
+    (tmp_path / "usr/local/bin").mkdir(mode=0o755)
+    assert can_lie_over(tmp_path, ["/usr/local/bin/sudo", "/etc/apt/apt.conf.d/proxy"])
+    (tmp_path / "usr/local/bin").chmod(0o2775)
+    assert not can_lie_over(tmp_path, ["/usr/local/bin/sudo"])
+    assert can_lie_over(tmp_path, ["/usr/local/sudo"])
+    (tmp_path / "usr/local/bin").rmdir()
+    (tmp_path / "usr/local/bin").symlink_to("../bin")
+    assert not can_lie_over(tmp_path, ["/etc/hosts", "/usr/local/bin/sudo"])
+    os.chown(tmp_path / "usr", 1000, 1000)
+    assert not can_lie_over(tmp_path, ["/usr/file"])
+
+
+def test_the_files_of_a_new_disk_are_made_after_their_folders_and_each_folder_once() -> None:
+    files = (FirstFile(path="/a/b/one", source="/host/one", text="more"), FirstFile(path="/a/two", text="2"))
+    assert first_files("/disk/upper", files) == [
+        ("folder", "/disk/upper/a", None),
+        ("folder", "/disk/upper/a/b", None),
+        ("copy", "/disk/upper/a/b/one", "/host/one"),
+        ("append", "/disk/upper/a/b/one", "more"),
+        ("create", "/disk/upper/a/two", "2"),
+    ]

@@ -13,9 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from sandboxer.backends.contract import Order
-from sandboxer.backends.guest import Command, Exit, Guest, whole
+from sandboxer.backends.guest import Command, Exit, FirstFile, Guest, whole
 from sandboxer.kernel.errors import GuestRefused
 from sandboxer.sandboxes.dependencies import OpenGuest
 from sandboxer.sandboxes.records import Sandbox
@@ -25,9 +26,14 @@ PLACE = "/usr/local/bin/sudo"
 log = logging.getLogger(__name__)
 
 
+class _Placed:
+    """The program is in the disk of a new sandbox."""
+
+
 class SudoHook:
     def __init__(self, program: Path) -> None:
         self._file = program
+        self._placed: WeakValueDictionary[str, _Placed] = WeakValueDictionary()
 
     @cached_property
     def _program(self) -> bytes:
@@ -38,6 +44,10 @@ class SudoHook:
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
         return {}
+
+    def bring(self, order: Order) -> tuple[Sequence[FirstFile], object]:
+        placed = self._placed[order.sandbox_id] = _Placed()
+        return [FirstFile(path=PLACE, source=str(self._file))], placed
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Places and starts it. A sandbox without the user, or whose disk is full, starts all the same: its
@@ -55,7 +65,8 @@ class SudoHook:
     async def _serve(self, sandbox_id: str, open_guest: OpenGuest, folders: Sequence[str]) -> None:
         try:
             guest = await open_guest()
-            await guest.files.write(PLACE, whole(self._program), mode=0o755)
+            if sandbox_id not in self._placed:
+                await guest.files.write(PLACE, whole(self._program), mode=0o755)
             code = await _run(guest, (PLACE, "--serve", *folders))
         except (GuestRefused, OSError) as error:
             log.warning("%s has no sudo: %s", sandbox_id, error)

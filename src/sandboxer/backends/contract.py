@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import FirstFile, Guest
 from sandboxer.kernel.values import value_class
 
 
@@ -78,6 +78,8 @@ class Order:
     is_spare: bool = False
     # Programs in it may make user and mount namespaces of their own, as builders of images do.
     nests: bool = False
+    # What its disk has from the first (see `shared.BeginsWithFiles`), unless it begins as a copy.
+    files: tuple[FirstFile, ...] = ()
 
 
 @value_class

@@ -39,6 +39,17 @@ class TerminalSize:
 
 
 @value_class
+class FirstFile:
+    """A file that a new disk begins with: root's, and readable by all. A copy of a file of the host (a
+    program stays one), with `text` after it.
+    """
+
+    path: str
+    source: str | None = None
+    text: str = ""
+
+
+@value_class
 class Command:
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Holds what backends and the packages above share: where inside a sandbox a volume may be mounted (pure),
-and whether a folder of the host can be written to; and descriptors that are closed at the end.
+which files a new disk can begin with, whether a folder of the host can be written to; and descriptors that
+are closed at the end.
 """
 
 from __future__ import annotations
@@ -7,10 +8,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Protocol, runtime_checkable
 
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
@@ -22,6 +25,33 @@ _PATH = re.compile(r"(/[^/\x00-\x1f\x7f]{1,100})+")
 RESERVED = ("proc", "dev", "sys", "run", "etc")
 # What a sandbox cannot do without; below them there is room.
 _WHOLE = frozenset({"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var", "/boot"})
+
+
+@runtime_checkable
+class BeginsWithFiles(Protocol):
+    """A backend that puts files into a new disk before anything runs over it."""
+
+    def can_begin_with(self, image: str, paths: Sequence[str]) -> bool:
+        """Says whether it can put files at these paths over this image."""
+
+
+def folders_above(path: str) -> list[str]:
+    """Returns the folders that a path leads through, the outermost first."""
+    return [str(folder) for folder in reversed(PurePosixPath(path).parents)][1:]
+
+
+def can_lie_over(image: Path, paths: Sequence[str]) -> bool:
+    """Says whether the folders above these paths can be made in an empty layer over the image without
+    changing any of it: each is missing there, or root's with the mode that ours have.
+    """
+    for folder in {folder for path in paths for folder in folders_above(path)}:
+        try:
+            seen = os.lstat(f"{image}{folder}")
+        except FileNotFoundError:
+            continue
+        if seen.st_mode != stat.S_IFDIR | 0o755 or (seen.st_uid, seen.st_gid) != (0, 0):
+            return False
+    return True
 
 
 def check_volume_paths(mounts: Sequence[VolumeMount]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from sandboxer.backends.contract import Backend, Fingerprint, Handle, Order, Spares, Trust
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import FirstFile, Guest
+from sandboxer.backends.shared import BeginsWithFiles
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
@@ -51,6 +52,16 @@ class PreparesSpares(Protocol):
 
     async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
         """Put into a spare what every owner would get. Returns what does the rest, in place of `on_start`."""
+
+
+@runtime_checkable
+class BringsFiles(Protocol):
+    """A start hook with files that the disk of a new sandbox can begin with."""
+
+    def bring(self, order: Order) -> tuple[Sequence[FirstFile], object]:
+        """Return the files, and what to hold until it has started: for as long as somebody does, they count
+        as placed.
+        """
 
 
 @value_class
@@ -105,6 +116,21 @@ class SandboxDependencies:
         for start_hook in self.start_hooks:
             env.update(start_hook.env(sandbox))
         return env
+
+    def bring(self, order: Order, backend: str, sudo: Sudo) -> tuple[Order, object]:
+        """Return the order of a new sandbox with the files of its start hooks, and what the caller holds
+        until they have been called. Where the backend cannot, they put them in when it has started.
+        """
+        maker = self.backends.get(backend)
+        # A volume may lie over the place of a file.
+        if order.origin is not None or order.volumes or not isinstance(maker, BeginsWithFiles):
+            return order, None
+        start_hooks = (*self.start_hooks, *(() if sudo is Sudo.NONE else self.sudo_hooks))
+        brought = [one.bring(order) for one in start_hooks if isinstance(one, BringsFiles)]
+        files = tuple(file for some, _ in brought for file in some)
+        if not files or not maker.can_begin_with(order.image, [file.path for file in files]):
+            return order, None
+        return replace(order, files=files), brought
 
     async def on_start(self, sandbox: Sandbox, handle: Handle, rests: Rests | None = None) -> None:
         """Call the start hooks, which put into it what must be there before it is ready; of those that

@@ -43,6 +43,12 @@ class Spare:
 
 
 Prepare = Callable[[Order, Handle, Sudo], Awaitable[Rests]]
+# Returns the order with the files of start hooks, and what to hold until they have prepared it.
+Bring = Callable[[Order, str, Sudo], tuple[Order, object]]
+
+
+def _bring_nothing(order: Order, backend: str, sudo: Sudo) -> tuple[Order, object]:
+    return order, None
 
 
 @brief_value_class
@@ -119,7 +125,7 @@ class WarmPool:
                 return kind
         return None
 
-    async def make(self, kind: Kind, prepare: Prepare) -> None:
+    async def make(self, kind: Kind, prepare: Prepare, bring: Bring = _bring_nothing) -> None:
         """Make one more of this kind. Raises what the backend raises; nothing is left then."""
         sandbox_id, backend = new_id("sbx"), self._backends[kind.backend]
         self._reserved.add(sandbox_id)
@@ -131,12 +137,14 @@ class WarmPool:
                 trust=kind.trust,
                 is_spare=True,
             )
+            order, held = bring(order, kind.backend, kind.sudo)
             handle = await backend.provision(order)
             try:
                 rests = await prepare(order, handle, kind.sudo)
             except BaseException:
                 await backend.teardown(sandbox_id)
                 raise
+            del held
             self._ready[kind].append(Spare(kind, handle, rests))
         finally:
             self._reserved.discard(sandbox_id)

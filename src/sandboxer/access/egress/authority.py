@@ -12,7 +12,7 @@ import os
 import ssl
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sandboxer.backends.guest import WAY_OUT_PORT, Files, whole
+from sandboxer.backends.guest import WAY_OUT_PORT, Files, FirstFile, whole
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import together
 from sandboxer.kernel.values import brief_value_class
@@ -168,13 +168,18 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def contents(authority_pem: bytes) -> Mapping[str, bytes]:
-    return {
-        BUNDLE: _public_authorities() + b"\n" + authority_pem,
+def first_files(authority_pem: bytes) -> Sequence[FirstFile]:
+    """Returns the files as the disk of a new sandbox can begin with them."""
+    pem = authority_pem.decode("ascii")
+    return (
+        FirstFile(path=BUNDLE, source=_public_authorities(), text=f"\n{pem}"),
         # For `update-ca-certificates`, for programs that look only at the system's store.
-        _AUTHORITY: authority_pem,
-        _APT: f'Acquire::http::Proxy "{PROXY_URL}";\nAcquire::https::Proxy "{PROXY_URL}";\n'.encode(),
-    }
+        FirstFile(path=_AUTHORITY, text=pem),
+        FirstFile(
+            path=_APT,
+            text=f'Acquire::http::Proxy "{PROXY_URL}";\nAcquire::https::Proxy "{PROXY_URL}";\n',
+        ),
+    )
 
 
 async def place_files(files: Files, authority_pem: bytes, sandbox_id: str) -> None:
@@ -182,18 +187,29 @@ async def place_files(files: Files, authority_pem: bytes, sandbox_id: str) -> No
     why.
     """
     try:
-        wanted = contents(authority_pem).items()
-        await together(*(files.write(path, whole(content), mode=0o644) for path, content in wanted))
+        wanted = first_files(authority_pem)
+        await together(*(files.write(one.path, whole(_content(one)), mode=0o644) for one in wanted))
     except SandboxerError as error:
         log.warning("sandbox %s did not take its egress files: %s", sandbox_id, error)
 
 
+def _content(file: FirstFile) -> bytes:
+    return (_read(file.source) if file.source else b"") + file.text.encode()
+
+
 @cache
-def _public_authorities() -> bytes:
-    """Returns the authorities that this machine trusts: a mirror nearby may be known to them alone."""
+def _public_authorities() -> str:
+    """Returns where the authorities are that this machine trusts: a mirror nearby may be known to them
+    alone.
+    """
     system = ssl.get_default_verify_paths().cafile or _SYSTEM
     try:
         found = Path(system).read_bytes()
     except OSError:
         found = b""
-    return found if b"BEGIN CERTIFICATE" in found else Path(certifi.where()).read_bytes()
+    return system if b"BEGIN CERTIFICATE" in found else certifi.where()
+
+
+@cache
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()

@@ -21,6 +21,7 @@ from sandboxer.access.egress.authority import (
     ENVIRONMENT,
     Authority,
     KeptAuthority,
+    first_files,
     make_authority,
     place_files,
 )
@@ -33,7 +34,7 @@ from sandboxer.access.egress.rules import Policy
 from sandboxer.accounts.authority import demand, find_authority, load_authority
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Order, Trust
-from sandboxer.backends.guest import WAY_OUT_PORT, Guest, Relay, Relays
+from sandboxer.backends.guest import WAY_OUT_PORT, FirstFile, Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.errors import Forbidden, NotAvailable, NotFound, SandboxerError
@@ -69,15 +70,17 @@ class _Open:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Prepared:
-    """The way out of a spare: what is the same for every owner, and does the rest when it gets one."""
+    """The way out of a sandbox before it has a record; of a spare it does the rest when it gets an owner."""
 
-    begin: Callable[[Sandbox], Awaitable[None]]
     certificate: bytes
     sealed_key: bytes
+    # Of a spare.
+    begin: Callable[[Sandbox], Awaitable[None]] | None = None
     # Of its owner, as its record was written: what is kept, its own rules and those of the account.
     found: tuple[KeptOutlet, Policy, list[Policy]] | None = None
 
     async def __call__(self, sandbox: Sandbox) -> None:
+        assert self.begin is not None
         await self.begin(sandbox)
 
 
@@ -147,8 +150,10 @@ class Outlets:
             patience=patience or Patience(),
         )
         self._open: dict[str, _Open] = {}
-        # Those of spares, for as long as somebody may get them.
+        # Those of spares, for as long as somebody may get them, and of sandboxes that are being made.
         self._prepared: WeakValueDictionary[str, _Prepared] = WeakValueDictionary()
+        # Of those, whose disk begins with what trusts the authority.
+        self._trusting: WeakValueDictionary[str, _Prepared] = WeakValueDictionary()
         # Two tasks must not charge the same bytes.
         self._settling = asyncio.Lock()
         # Only one task at a time reads rules and applies them, so that an earlier read never wins.
@@ -194,22 +199,34 @@ class Outlets:
         """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
         if not self._leads_out(sandbox):
             return
+        if sandbox.id in self._trusting:
+            await self._begin(open_guest, sandbox)
+            return
         guest = await open_guest()
         entry, relay = await together(self._trusted(guest, sandbox), _listen(guest, sandbox))
         self._lead(entry, relay)
 
+    def bring(self, order: Order) -> tuple[Sequence[FirstFile], object]:
+        """Makes the authority of a new sandbox before it has a record, so that its disk can begin with it."""
+        if not self._has_way_out(order.trust):
+            return (), None
+        prepared = self._trusting[order.sandbox_id] = self._prepare(order)
+        return first_files(prepared.certificate), prepared
+
+    def _prepare(self, order: Order) -> _Prepared:
+        made = make_authority(order.sandbox_id, self._clock.now())
+        sealed = self._seal.close(made.key_pem, context=_context(order.sandbox_id))
+        prepared = self._prepared[order.sandbox_id] = _Prepared(made.certificate_pem, sealed)
+        return prepared
+
     async def prepare(self, order: Order, open_guest: OpenGuest) -> Rest:
         """Makes the authority of a spare, and puts in what trusts it; its rules are those of its owner."""
-        begin = partial(self.on_start, open_guest=open_guest)
         if not self._has_way_out(order.trust):
-            return begin
-        made = make_authority(order.sandbox_id, self._clock.now())
-        await place_files((await open_guest()).files, made.certificate_pem, order.sandbox_id)
-        prepared = self._prepared[order.sandbox_id] = _Prepared(
-            partial(self._begin, open_guest),
-            made.certificate_pem,
-            self._seal.close(made.key_pem, context=_context(order.sandbox_id)),
-        )
+            return partial(self.on_start, open_guest=open_guest)
+        if (prepared := self._trusting.get(order.sandbox_id)) is None:
+            prepared = self._prepare(order)
+            await place_files((await open_guest()).files, prepared.certificate, order.sandbox_id)
+        prepared.begin = partial(self._begin, open_guest)
         return prepared
 
     async def _begin(self, open_guest: OpenGuest, sandbox: Sandbox) -> None:

@@ -46,6 +46,7 @@ from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
+from sandboxer.backends.shared import can_lie_over
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
@@ -84,6 +85,10 @@ class NamespacesBackend:
 
     def check_image(self, image: str) -> None:
         self.dependencies.image_tree(image)
+
+    def can_begin_with(self, image: str, paths: Sequence[str]) -> bool:
+        tree = self.dependencies.image_tree(image)
+        return can_lie_over(self.dependencies.image_path(tree), paths)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return parts_of(self.dependencies)

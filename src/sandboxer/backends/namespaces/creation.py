@@ -10,13 +10,13 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
 from sandboxer.backends.contract import Order, Resources, Trust
-from sandboxer.backends.guest import WAY_OUT_PORT
+from sandboxer.backends.guest import WAY_OUT_PORT, FirstFile
 from sandboxer.backends.namespaces.box import Box, Stage, new_box, pidfd_of
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, check_single
 from sandboxer.backends.namespaces.kept.disks import Keeping
@@ -28,6 +28,7 @@ from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import shm_bytes
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.namespaces.volumes import check_attachable
+from sandboxer.backends.shared import folders_above
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -151,13 +152,14 @@ class Making:
     def _births_now(self, order: Order, heritage: Heritage | None) -> DiskBirths:
         if heritage is not None:
             return self._keeping.births_now(order, heritage)
-        limit_mb = order.resources.disk_mb
-        return self._dependencies.pool.births(
+        pool = self._dependencies.pool
+        births = pool.births(
             order.sandbox_id,
-            limit_mb=limit_mb,
+            limit_mb=order.resources.disk_mb,
             hostname=order.hostname,
             has_way_out=has_way_out(order),
         )
+        return births + first_files(f"{pool.disk(order.sandbox_id)}/upper", order.files)
 
     def _launch_order(self, box: Box, order: Order, image: str, disks: DiskBirths) -> LaunchOrder:
         dependencies, settings = self._dependencies, self._dependencies.settings
@@ -200,6 +202,20 @@ class Making:
         if (fd := pidfd_of(launched.pid, launched.started)) is None:
             raise ProvisionFailed(step="boot", why="the sandbox ended at once")
         return fd
+
+
+def first_files(upper: str, files: Sequence[FirstFile]) -> DiskBirths:
+    folders = dict.fromkeys(folder for file in files for folder in folders_above(file.path))
+    acts: DiskBirths = [("folder", upper + folder, None) for folder in folders]
+    for file in files:
+        place = upper + file.path
+        if file.source is None:
+            acts.append(("create", place, file.text))
+            continue
+        acts.append(("copy", place, file.source))
+        if file.text:
+            acts.append(("append", place, file.text))
+    return acts
 
 
 def has_way_out(order: Order) -> bool:

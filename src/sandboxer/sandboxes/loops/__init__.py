@@ -43,7 +43,7 @@ async def keep_filled(dependencies: SandboxDependencies) -> None:
         while (kind := dependencies.warm.missing()) is not None:
             await dependencies.operations.quiet(LONG)
             try:
-                await dependencies.warm.make(kind, dependencies.prepare)
+                await dependencies.warm.make(kind, dependencies.prepare, dependencies.bring)
             except Exception as error:
                 # An outermost loop: without warm sandboxes the platform is slower, not broken.
                 log.warning("could not make a warm sandbox: %r", error)

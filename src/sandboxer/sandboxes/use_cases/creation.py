@@ -176,13 +176,17 @@ async def _make(
     opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
 
     async def act() -> Sandbox:
+        # Before the record, which keeps what they made for it.
+        order, held = dependencies.bring(requested.order(), requested.backend, profile.sudo)
         sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
         watch.lap("record")
         if not opened.done():
             opened.set_result(sandbox)
-        return await establish(
-            dependencies, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True
+        made = await establish(
+            dependencies, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True, order=order
         )
+        del held
+        return made
 
     operation = dependencies.operations.start(requested.id, "create", act)
     if not wait:
@@ -271,17 +275,19 @@ async def establish(
     *,
     actor: str,
     is_new: bool = False,
+    order: Order | None = None,
 ) -> Sandbox:
     """Make the sandbox and bring it to `ready`. When that fails, everything is undone and the record is
     `failed`.
 
-    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room.
+    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room;
+    `order` is what to make, if it is more than the record says.
     """
     backend = dependencies.backend_of(sandbox)
     try:
         profile = dependencies.profiles.find(sandbox.profile)
         nests = profile is not None and profile.nests
-        handle = await _provision(dependencies, backend, replace(sandbox.order(), nests=nests))
+        handle = await _provision(dependencies, backend, replace(order or sandbox.order(), nests=nests))
         watch.lap("provision")
         await dependencies.on_start(sandbox, handle)
         watch.lap("hooks")
