@@ -76,6 +76,16 @@ def record(
     announce(conn, subject)
 
 
+def record_in_order(conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """As `record`, of several at once: each row has the names of its arguments, and they are written in this
+    order by one statement.
+    """
+    if rows:
+        conn.execute(_INSERT, list(rows))
+    for row in rows:
+        announce(conn, row["subject"])
+
+
 @value_class
 class Told:
     """What one of many events of the same kind says."""
@@ -98,10 +108,7 @@ def record_all(conn: Connection, told: Sequence[Told], *, kind: str, actor: str,
         }
         for one in told
     ]
-    if rows:
-        conn.execute(_INSERT, rows)
-    for one in told:
-        announce(conn, one.subject)
+    record_in_order(conn, rows)
 
 
 class Events:

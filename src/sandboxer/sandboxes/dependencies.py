@@ -147,6 +147,8 @@ class SandboxDependencies:
 
         if (profile := self.profiles.find(sandbox.profile)) is None or profile.sudo is Sudo.NONE:
             await call(self.start_hooks)
+        elif rests is not None:
+            await call((*self.start_hooks, *self.sudo_hooks))
         else:
             # What they do inside takes longest, and neither needs the other.
             await together(call(self.start_hooks), call(self.sudo_hooks))

@@ -237,10 +237,12 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
             facts = self._charges.apply(conn, before, after, now=now, at=at)
         if before is not None and after.labels is not before.labels:
             records.relabel(conn, after)
+        rows = [
+            _step_row(entry, now, facts if entry is change.entries[-1] else {}) for entry in change.entries
+        ]
         if before is None:
-            _record_request(conn, change.entries[0].before if change.entries else after)
-        for entry in change.entries:
-            _record_step(conn, entry, now, facts if entry is change.entries[-1] else {})
+            rows.insert(0, _request_row(change.entries[0].before if change.entries else after))
+        events.record_in_order(conn, rows)
 
     def _missing(self, id: str) -> SandboxerError:
         return Conflict(why=f"sandbox {id} has no record")
@@ -271,24 +273,23 @@ def _name_taken(name: str, holder: str = "") -> Conflict:
     )
 
 
-def _record_request(conn: Connection, sandbox: Sandbox) -> None:
+def _request_row(sandbox: Sandbox) -> dict[str, object]:
     data = {"to": sandbox.state.value, "signal": Signal.REQUEST.value, "profile": sandbox.profile}
     if sandbox.consumer:
         data["consumer"] = dict(sandbox.consumer)  # type: ignore[assignment]
-    events.record(
-        conn,
-        subject=sandbox.id,
-        kind=f"sandbox.{sandbox.state.value}",
-        actor=sandbox.created_by,
-        reason=sandbox.reason,
-        at=sandbox.created_at,
-        data=data,
-    )
+    return {
+        "subject": sandbox.id,
+        "kind": f"sandbox.{sandbox.state.value}",
+        "actor": sandbox.created_by,
+        "reason": sandbox.reason,
+        "at": sandbox.created_at,
+        "data": data,
+    }
 
 
-def _record_step(
-    conn: Connection, entry: steps.Entry[Sandbox, Step], now: datetime, facts: Mapping[str, object]
-) -> None:
+def _step_row(
+    entry: steps.Entry[Sandbox, Step], now: datetime, facts: Mapping[str, object]
+) -> dict[str, object]:
     step, states, after = entry.step, {}, entry.after
     if step.signal is not None:
         states = {
@@ -296,13 +297,12 @@ def _record_step(
             "to": after.state.value,
             "signal": step.signal.value,
         }
-    events.record(
-        conn,
-        subject=after.id,
-        kind=step.kind or f"sandbox.{after.state.value}",
-        actor=step.actor,
-        reason=step.reason,
+    return {
+        "subject": after.id,
+        "kind": step.kind or f"sandbox.{after.state.value}",
+        "actor": step.actor,
+        "reason": step.reason,
         # Its time was over then, however late anyone noticed.
-        at=step.at or now if after.state is State.EXPIRED else now,
-        data={**states, **step.data, **facts},
-    )
+        "at": step.at or now if after.state is State.EXPIRED else now,
+        "data": {**states, **step.data, **facts},
+    }

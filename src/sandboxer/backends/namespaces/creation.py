@@ -39,7 +39,7 @@ from sandboxer.kernel.errors import (
     ProvisionFailed,
 )
 from sandboxer.kernel.fairness import note_work
-from sandboxer.kernel.tasks import in_thread, to_the_end
+from sandboxer.kernel.tasks import in_thread, to_the_end, together
 from sandboxer.kernel.values import is_sandbox_id
 
 _HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -133,8 +133,8 @@ class Making:
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             dependencies.known[box.sandbox_id] = box
-            await in_thread(dependencies.threads, dependencies.boxes.write, box)
-            await self._first_answer(box)
+            written = in_thread(dependencies.threads, dependencies.boxes.write, box)
+            await together(written, self._first_answer(box))
             answered = time.perf_counter()
             dependencies.deaths.watch(box.sandbox_id, self._pidfd(launched))
             stack.pop_all()

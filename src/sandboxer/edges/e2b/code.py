@@ -74,6 +74,7 @@ class Line:
     """One line of JSON of a stream."""
 
     text: bytes
+    is_last: bool = False
 
     def pieces(self) -> Iterator[bytes]:
         yield self.text

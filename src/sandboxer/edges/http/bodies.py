@@ -230,6 +230,10 @@ class Download(Response):
 class StreamEvent(Protocol):
     """Something that a stream sends as a whole."""
 
+    @property
+    def is_last(self) -> bool:
+        """Says whether it ends the stream: then its client need not wait for what is tidied up after it."""
+
     def pieces(self) -> Iterator[bytes]: ...
 
 
@@ -240,6 +244,7 @@ class ServerEvent:
     id: str | None = None
     # The part of `data` that is too large for one piece.
     texts: Texts | None = None
+    is_last: bool = False
 
     def pieces(self) -> Iterator[bytes]:
         mark = f"id: {self.id}\n" if self.id is not None else ""
@@ -276,21 +281,34 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             lease = lease_of(scope)
             beating = asyncio.create_task(self._beat(send))
+            is_over = False
             try:
                 if first is not None:
                     await _send(send, first, lease)
-                await self._pass_on(source, problems.request_id_of(scope), send, lease)
+                is_over = await self._pass_on(source, problems.request_id_of(scope), send, lease, beating)
             finally:
                 beating.cancel()
                 await asyncio.wait([beating])
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if not is_over:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pass_on(
-        self, source: AsyncIterator[StreamEvent], request_id: str, send: Send, lease: Lease
-    ) -> None:
+        self,
+        source: AsyncIterator[StreamEvent],
+        request_id: str,
+        send: Send,
+        lease: Lease,
+        beating: asyncio.Task[None],
+    ) -> bool:
+        """Sends what comes. Says whether the last event ended the answer."""
         sent = 0
         try:
             async for event in source:
+                if event.is_last:
+                    # Nothing may be sent after it.
+                    beating.cancel()
+                    await _send(send, event, lease, is_last=True)
+                    return True
                 await _send(send, event, lease)
                 sent += 1
                 if sent % IN_A_ROW == 0:
@@ -302,6 +320,7 @@ class EventStream(Response):
             log.error("stream broke (%s)", request_id, exc_info=error)
             problem = host_exhausted(error) or Broken(why=str(error))
             await _send(send, self._problem(problems.document(problem, request_id)), lease)
+        return False
 
     def _problem(self, problem: Mapping[str, object]) -> StreamEvent:
         """Returns the last event of a stream that failed."""
@@ -313,10 +332,10 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": self.heartbeat, "more_body": True})
 
 
-async def _send(send: Send, event: StreamEvent, lease: Lease) -> None:
+async def _send(send: Send, event: StreamEvent, lease: Lease, *, is_last: bool = False) -> None:
     """In one message: a heartbeat, or the word that all is over, must not come into the middle of it."""
     body = await in_turns(event.pieces(), lease)
-    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": body, "more_body": not is_last})
     lease.shrink(len(body))
 
 
