@@ -45,7 +45,7 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 # No test of this ring needs schemathesis, whose plugin takes a second of every test process to load.
-test-unit: dev ## Without root or another program, in a minute or two: the ring to live in
+test-unit: dev ## Without root, another program or a whole platform, in about a minute: the ring to live in
 	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -p no:schemathesis -m "not slow and not long and not alone" -n $(GATE_WORKERS) -q $(PYTEST_ARGS)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash

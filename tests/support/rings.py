@@ -1,6 +1,7 @@
 """Which tests a ring runs, and which may be left out on a machine that should run them all.
 
-`--unit` is the ring people live in: no root, no server of another program, nothing that takes seconds.
+`--unit` is the ring people live in: no root, no server of another program, no whole platform, nothing that
+takes seconds.
 A skip hides a promise, so in CI (`CI=true`) one whose reason nobody has reviewed fails the run.
 """
 
@@ -26,15 +27,19 @@ HEAVY = {
     "real_up",
     "stacks",
 }
+# They open a whole platform, sixty transactions each time, and often again; `make test` runs them.
+WHOLE = {"open_one", "shared_platform"}
 # Words of a fixture's parameters by which it asks for one of them only when it runs.
 HEAVY_PARAMETERS = {"bitcoin", "dogecoin", "esplora", "litecoin", "monero", "postgresql"}
-# They try schedules for seconds, or start and kill servers; `make test` runs them.
+# They try schedules for seconds, start and kill servers, or wait for slow ones; `make test` runs them.
 NOT_UNIT = (
     re.compile(r"_killed\.py"),
     re.compile(r"_schedules\.py"),
     re.compile(r"money/(model/|test_concurrency|test_properties)"),
     re.compile(r"payments/invoices/test_histories\.py|_whatever_receivers_do_|_ten_thousand_"),
     re.compile(r"sandboxes/test_stateful\.py"),
+    re.compile(r"_under_attack\.py|_any_schedule_|_migrated_schema_is_|_registry_server_runs_"),
+    re.compile(r"webhooks/test_delivery_worker\.py|work/test_hung_guests\.py"),
     re.compile(r"store/(test_crash|test_postgres_server)\.py"),
 )
 # Facts of a host that no set-up changes.
@@ -53,7 +58,7 @@ REVIEWED_SKIPS = (
 def is_unit(item: pytest.Item) -> bool:
     given = getattr(item, "callspec", None)
     return not (
-        HEAVY & set(getattr(item, "fixturenames", ()))
+        (HEAVY | WHOLE) & set(getattr(item, "fixturenames", ()))
         or (given is not None and not HEAVY_PARAMETERS.isdisjoint(map(str, given.params.values())))
         or any(pattern.search(item.nodeid) for pattern in NOT_UNIT)
     )
