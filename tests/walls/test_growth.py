@@ -76,6 +76,14 @@ def test_it_grows_by_whole_steps_before_writers_come_to_its_end() -> None:
     assert growth.rest_s(room(used=600, unused_promises=50_000)) == growth.SOON_S
 
 
+def test_a_promise_is_urgent_only_where_the_pool_must_follow_it() -> None:
+    assert growth.is_urgent(room(unused_promises=50_000), growth.SOON_S)
+    assert growth.is_urgent(room(unused_promises=600), growth.RARELY_S)
+    # A look is due in a moment anyway, or there is far more than was promised.
+    assert not growth.is_urgent(room(unused_promises=600), growth.SOON_S)
+    assert not growth.is_urgent(room(size=8000, unallocated=7000, unused_promises=600), growth.RARELY_S)
+
+
 def test_it_grows_no_further_than_it_may() -> None:
     assert growth.larger(room(size=7000, used=6900, unused_promises=50_000)) == 8192
     assert growth.larger(room(size=8192, used=8180, unused_promises=50_000)) is None
@@ -395,7 +403,7 @@ async def test_removing_files_of_a_kept_disk_makes_no_pool_read_only(settings: N
         with suppress(BackendLost):
             await evil.run("python3", "-c", EVERY_FOURTH, timeout_s=600)
         pool = backend.dependencies.pool
-        assert pool.for_metadata_mb > 4
+        assert pool.space().for_metadata > 4
         for disk_id in await backend.kept():
             await backend.drop(disk_id)
         await backend.teardown(evil.id)

@@ -131,6 +131,13 @@ def rest_s(room: Room) -> float:
     return SOON_S if is_near else RARELY_S
 
 
+def is_urgent(room: Room, due_s: float) -> bool:
+    """Says whether a promise brings the next look forward: the pool should grow for it, or be looked at
+    sooner than after `due_s`.
+    """
+    return larger(room) is not None or rest_s(room) < due_s
+
+
 class Growth:
     def __init__(self, dependencies: BackendDependencies) -> None:
         self._dependencies = dependencies
@@ -155,10 +162,10 @@ class Growth:
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(self.look, self._rest))
-            group.create_task(self._watch(self.guard, asyncio.sleep))
+            group.create_task(self._watch(self.guard, lambda room: asyncio.sleep(rest_s(room))))
 
     async def _watch(
-        self, look: Callable[[float], Room], rest: Callable[[float], Coroutine[None, None, None]]
+        self, look: Callable[[float], Room], rest: Callable[[Room], Coroutine[None, None, None]]
     ) -> None:
         while True:
             try:
@@ -168,15 +175,21 @@ class Growth:
                 log.error("the storage pool could not grow or shrink: %s", error)
                 await asyncio.sleep(AFTER_FAILURE_S)
             else:
-                await rest(rest_s(room))
+                await rest(room)
 
-    async def _rest(self, seconds: float) -> None:
-        """Waits so long, or until somebody is promised disk."""
-        promised = self._dependencies.promised_disk
-        promised.clear()
+    async def _rest(self, room: Room) -> None:
+        """Waits until the next look is due, or what is promised meanwhile makes it urgent: a look beside each
+        create would slow it down.
+        """
+        promised, due_s = self._dependencies.promised_disk, rest_s(room)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await promised.wait()
+            async with asyncio.timeout(due_s):
+                while True:
+                    await promised.wait()
+                    promised.clear()
+                    room = replace(room, unused_promises=self._unused_promises(room.used))
+                    if is_urgent(room, due_s):
+                        return
 
     def look(self, now: float) -> Room:
         """Looks once, and grows or shrinks the pool by what that shows. Raises OSError. Blocks."""
@@ -274,17 +287,20 @@ class Growth:
         if not pool.is_there:
             # What lies below would be taken for a large and empty pool.
             raise FileNotFoundError(errno.ENOENT, "the storage pool is not mounted", str(pool.path))
-        used = dependencies.pool.used_mb
-        promised = dependencies.promised.disk_mb + dependencies.promised.kept_mb
+        space = pool.space()
         return Room(
-            size=dependencies.pool.size_mb,
-            used=used,
-            unallocated=dependencies.pool.unallocated_mb,
-            idle=dependencies.pool.idle_data_mb,
-            most=dependencies.pool.most_mb(dependencies.settings.pool_size_mb),
-            unused_promises=max(0, promised - used),
-            for_metadata=dependencies.pool.for_metadata_mb,
+            size=space.size,
+            used=space.used,
+            unallocated=space.unallocated,
+            idle=space.idle_data,
+            most=pool.most_mb(dependencies.settings.pool_size_mb),
+            unused_promises=self._unused_promises(space.used),
+            for_metadata=space.for_metadata,
         )
+
+    def _unused_promises(self, used_mb: int) -> int:
+        promised = self._dependencies.promised
+        return max(0, promised.disk_mb + promised.kept_mb - used_mb)
 
 
 def resize(pool: Pool, file: Path, size_mb: int) -> None:

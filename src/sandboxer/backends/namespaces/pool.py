@@ -63,6 +63,17 @@ class DiskUsage:
     limit_bytes: int
 
 
+@brief_value_class
+class Space:
+    """What a pool on btrfs has at one moment, in megabytes; `growth.Room` says of each what it is."""
+
+    size: int
+    used: int
+    idle_data: int
+    unallocated: int
+    for_metadata: int
+
+
 class Pool:
     def __init__(self, path: Path, kind: PoolKind, *, quota: str, why_plain: str = "") -> None:
         self.path = path
@@ -102,37 +113,33 @@ class Pool:
 
     @property
     def used_mb(self) -> int:
-        """Returns what is written, and on btrfs also what writers were promised that has not reached the disk
-        and what metadata has taken for itself.
-        """
+        """Returns what is written, on btrfs with what writers were promised and what metadata has taken."""
         if self.kind is PoolKind.PLAIN:
             seen = os.statvfs(self.path)
             return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
-        data = sum(self._allocated("data", name) for name in ("bytes_used", "bytes_pinned", "bytes_may_use"))
-        return data + self._allocated("metadata", "disk_total") + self._allocated("system", "disk_total")
+        return self.space().used
 
-    @property
-    def idle_data_mb(self) -> int:
-        """Returns what belongs to data and holds none."""
-        return max(0, self._allocated("data", "disk_total") - self._allocated("data", "bytes_used"))
-
-    @property
-    def unallocated_mb(self) -> int:
-        """Returns what belongs to neither data nor metadata yet. Either takes whole chunks of it."""
-        taken = sum(self._allocated(kind, "disk_total") for kind in ("data", "metadata", "system"))
-        return max(0, self.size_mb - taken)
-
-    @property
-    def for_metadata_mb(self) -> int:
-        """Returns what metadata can still have: what is nobody's yet, and what is free of its own."""
+    def space(self) -> Space:
+        """Looks at a pool on btrfs, at each number of the kernel's once."""
+        data, metadata, system = (self._allocated(of, "disk_total") for of in ("data", "metadata", "system"))
+        written = self._allocated("data", "bytes_used")
+        promised = self._allocated("data", "bytes_pinned") + self._allocated("data", "bytes_may_use")
         names = ("bytes_used", "bytes_pinned", "bytes_reserved")
-        taken = sum(self._allocated("metadata", name) for name in names)
-        return self.unallocated_mb + max(0, self._allocated("metadata", "disk_total") - taken)
+        free_of_metadata = metadata - sum(self._allocated("metadata", name) for name in names)
+        unallocated = max(0, (size := self.size_mb) - data - metadata - system)
+        return Space(
+            size=size,
+            used=written + promised + metadata + system,
+            idle_data=max(0, data - written),
+            unallocated=unallocated,
+            for_metadata=unallocated + max(0, free_of_metadata),
+        )
 
     @property
     def is_tight(self) -> bool:
         """Says whether so little is left for metadata that it needs all of it, should the pool not grow."""
-        return self.for_metadata_mb < tight_mb(self.size_mb)
+        space = self.space()
+        return space.for_metadata < tight_mb(space.size)
 
     def widen_metadata(self) -> None:
         """Gives metadata a tenth of a small pool, before data takes whatever is there: without that nobody
@@ -141,7 +148,7 @@ class Pool:
         """
         has, used = self._allocated("metadata", "disk_total"), self._allocated("metadata", "disk_used")
         wanted = min(METADATA_MB, self.size_mb // 10)
-        if has < wanted * 3 // 4 and used < METADATA_MB // 4 and self.unallocated_mb > 2 * wanted:
+        if has < wanted * 3 // 4 and used < METADATA_MB // 4 and self.space().unallocated > 2 * wanted:
             try:
                 _run("btrfs", "balance", "start", "-m", str(self.path))
             except Broken as error:
@@ -152,14 +159,14 @@ class Pool:
         """Moves data of a few nearly empty chunks together, so that metadata can have the rest. Says whether
         that gave anything back. Blocks; at most as long as moving half a gigabyte takes.
         """
-        before = self.unallocated_mb
+        before = self.space().unallocated
         for fullest in (10, 30, 50, 70, 90):
             try:
                 _run("btrfs", "balance", "start", f"-dusage={fullest},limit=2", str(self.path))
             except Broken as error:
                 log.warning("data in the storage pool could not be moved together: %s", error)
                 return False
-            if self.unallocated_mb > before:
+            if self.space().unallocated > before:
                 return True
         return False
 
@@ -170,16 +177,17 @@ class Pool:
         """Returns the size that the pool may grow to now: what the operator said, or what the disk below it
         has left over a reserve; never less than the pool has.
         """
+        size = self.size_mb
         if self.kind is not PoolKind.LOOP:
-            return self.size_mb
+            return size
         folder = self.path.parent
-        possible = self.size_mb + self._beyond_mb() + max(0, _free_mb(folder) - _reserve_mb(folder))
-        return max(self.size_mb, possible if wanted_mb is None else min(possible, wanted_mb))
+        possible = size + self._beyond_mb(size) + max(0, _free_mb(folder) - _reserve_mb(folder))
+        return max(size, possible if wanted_mb is None else min(possible, wanted_mb))
 
-    def _beyond_mb(self) -> int:
+    def _beyond_mb(self, size_mb: int) -> int:
         """Returns what the loop file has beyond the end of the file system, as a killed server leaves it."""
         try:
-            return max(0, os.stat(f"{self.path}.btrfs").st_size // MB - self.size_mb)
+            return max(0, os.stat(f"{self.path}.btrfs").st_size // MB - size_mb)
         except FileNotFoundError:
             return 0
 
@@ -483,6 +491,10 @@ def _run(*argv: str) -> str:
 
 
 def _number_in(path: str) -> int:
-    with open(path, encoding="ascii") as file:
-        text = file.read().strip()
-    return 0 if text in ("none", "") else int(text)
+    # Without Python's layers above a file, which cost more than the kernel: pools are looked at often.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, 64).strip()
+    finally:
+        os.close(fd)
+    return 0 if text in (b"none", b"") else int(text)
