@@ -327,7 +327,7 @@ def test_a_second_sandbox_of_a_name_is_refused_with_what_helps(cli: Cli) -> None
         (("logs", "nosuch"), "error: No such sandbox or service: nosuch. See what there is: sandboxer list,"),
         (("key", "delete", "nosuch"), "error: No such key: nosuch. See what there is: sandboxer key list."),
         (("ssh-key", "delete", "ssk_" + "0" * 26), "See what there is: sandboxer ssh-key list."),
-        (("volume", "create", "data"), "say how large it shall be: --size 1g"),
+        (("volume", "create", "data"), "Say how large it shall be: --size 1g"),
         (("create", "--profile", "nope"), "--profile: there is no profile.nope; known are profile."),
         (
             ("webhook", "test", "nosuch"),
@@ -430,3 +430,44 @@ def test_events_keep_to_a_line_each_at_eighty_columns(cli: Cli) -> None:
 
 def test_one_byte_is_not_bytes(cli: Cli) -> None:
     assert cli("secret", "set", "SHORT", stdin=b"v").out == "kept SHORT (1 B)\n"
+
+
+def test_a_wrong_command_line_is_told_without_the_library_s_words(cli: Cli) -> None:
+    assert (
+        "Error: Invalid value for 'PORT': it should be at most 65535"
+        in cli("preview", "create", "x", "99999").err
+    )
+    assert "Error: Say what to run: sandboxer exec x -- COMMAND" in cli("exec", "x").err
+
+
+def test_what_a_state_refuses_is_one_sentence_and_the_way_out(cli: Cli) -> None:
+    sandbox_id = cli("create", "-q").out.strip()
+    cli("freeze", sandbox_id)
+    said = cli("process", "list", sandbox_id).err
+    assert said.startswith("error: It is frozen, which does not allow processes. Let it go on first: ")
+    assert said.endswith(f"sandboxer thaw {sandbox_id}.\n")
+    assert "freeze by caller" in cli("events", sandbox_id).out
+    assert cli("show", sandbox_id).out.count("_") == sandbox_id.count("_")
+
+
+def test_ways_to_a_sandbox_are_commands(cli: Cli) -> None:
+    sandbox_id = cli("create", "-q").out.strip()
+    said = cli("reachability", sandbox_id)
+    assert "/v1/" not in said.out
+    assert f"sandboxer shell {sandbox_id}" in said.out
+
+
+def test_a_preview_s_address_stands_alone_for_scripts(cli: Cli) -> None:
+    sandbox_id = cli("create", "-q").out.strip()
+    loud, quiet = (cli("preview", "create", sandbox_id, "8000", *more) for more in ((), ("-q",)))
+    assert [len(said.out.splitlines()) for said in (loud, quiet)] == [1, 1]
+    assert f"sandboxer preview delete {sandbox_id}" in loud.err
+    assert quiet.err == ""
+
+
+def test_a_file_that_is_not_there_is_told_by_its_name(cli: Cli) -> None:
+    said = cli("image", "pull", "oci-archive:nosuch.tar")
+    assert (said.code, said.err) == (
+        Exit.ERROR,
+        "error: nosuch.tar cannot be used: No such file or directory. Check its name.\n",
+    )

@@ -80,3 +80,17 @@ def test_a_list_goes_on_where_it_ended(cli: Cli, sandbox: Sandbox) -> None:
     second = cli("account", "list", "--limit", "1", "--after", first["next"], "--json").json
     assert [len(first["items"]), len(second["items"])] == [1, 1]
     assert first["items"] != second["items"]
+
+
+def test_a_name_has_room_beside_its_profile_at_eighty_columns(cli: Cli) -> None:
+    name = "training-run-17"
+    cli("create", "--name", name, "-q")
+    assert f" {name} " in cli("list", COLUMNS="80").out
+    assert "profile.agent-dev" in cli("show", name).out
+
+
+def test_which_image_brings_a_language_is_told_whole_at_eighty_columns(cli: Cli) -> None:
+    ruby = next(
+        line for line in cli("language", "list", COLUMNS="80").out.splitlines() if line.startswith("ruby")
+    )
+    assert "build scripting" in ruby

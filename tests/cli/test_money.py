@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandboxer.edges.cli.exits import Exit
 from tests.support.cli import Cli, account
-from tests.support.platforms import Up
+from tests.support.platforms import Up, scripted_platform
 
 
 def test_credits_are_added_moved_and_shown(cli: Cli) -> None:
@@ -69,5 +69,23 @@ def test_the_books_are_proven_through_the_api_and_offline(cli: Cli, up: Up, tmp_
 
 
 def test_prices_are_shown(cli: Cli) -> None:
-    assert "profile.agent-dev" in cli("pricing").out
+    assert "profile.agent-dev" in cli("pricing", "--json").out
     assert len(cli("pricing", "--json").json["tiers"]) == 160
+
+
+def test_money_is_not_spoken_of_where_nothing_is_charged(cli: Cli) -> None:
+    for words in (("pricing",), ("quote",)):
+        said = cli(*words)
+        assert (said.code, said.out.partition(".")[0]) == (Exit.OK, "Nothing is charged here")
+        assert cli(*words, "--json").json["is_charged"] is False
+    owner = cli("credit", "show").out
+    assert "balance" in owner
+    assert not [word for word in ("held", "reserved", "debt", "spending", "standing") if word in owner]
+
+
+def test_prices_are_shown_where_sandboxes_pay(tmp_path: Path) -> None:
+    with scripted_platform(tmp_path, charging=True) as paid:
+        cli = Cli(paid.environment)
+        assert "profile.agent-dev" in cli("pricing").out
+        assert "sats" in cli("quote").out
+        assert cli("pricing", "--json").json["is_charged"] is True

@@ -254,7 +254,9 @@ def _required(
     head: dict[bytes, bytes], name: bytes, form: re.Pattern[bytes], wanted: str, reason: str
 ) -> str:
     if (value := head.get(name)) is None:
-        raise _refusal("missing", f"there is no {name.decode()} header", _HOW)
+        raise _refusal(
+            "missing", f"the token is no `sk_…`, and {name.decode()}, which signing needs, is missing", _HOW
+        )
     if form.fullmatch(value) is None:
         raise _refusal(reason, f"{name.decode()} is not {wanted}", _HOW)
     return value.decode("ascii")

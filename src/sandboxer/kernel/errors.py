@@ -136,7 +136,7 @@ class Ambiguous(Conflict):
 
 
 class IllegalTransition(Conflict):
-    """{signal} is not allowed in state {state}."""
+    """It is {state}, which does not allow {signal}."""
 
     next_step = "Look at its state, and change that first: thaw what is frozen, resume what is stopped."
     next_step_of_sandbox = "See how it is: GET /v1/sandboxes/{sandbox_id}."

@@ -54,6 +54,9 @@ class Pricing(Answer):
     rates: Rates
     profiles: list[ProfilePrice]
     tiers: list[TierPrice]
+    is_charged: Annotated[
+        bool, Field(description="False: these are only what would hold; nothing is charged.")
+    ] = True
     networks: Annotated[list[PaymentNetwork], Field(description="Where one can pay by x402.")] = Field(
         default_factory=list
     )
@@ -82,3 +85,6 @@ class Quote(Answer):
     egress_gb_msats: int
     quoted_at: Moment
     expires_at: Annotated[Moment, Field(description="Until then these rates hold.")]
+    is_charged: Annotated[
+        bool, Field(description="False: nothing is charged here, and it costs nothing.")
+    ] = True

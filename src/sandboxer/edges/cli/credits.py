@@ -16,6 +16,9 @@ from sandboxer.wire.accounts import Balance
 app = typer.Typer(rich_markup_mode="rich")
 crediting = group("Show, add and move sats.")
 groups = {"credit": crediting}
+_FREE = (
+    "Nothing is charged here. The operator charges by setting prices or a way to be paid: docs/guides/pay.md."
+)
 
 Account = Annotated[str | None, typer.Option("--account", help="Another account than one's own (operator).")]
 Id = Annotated[
@@ -48,12 +51,12 @@ def _money(money: Balance | None) -> list[tuple[str, object]]:
         return [("money", "none yet")]
     words: list[tuple[str, object]] = [
         ("balance", f"{money.balance} sats"),
-        ("available", f"{money.available} sats"),
-        ("held", f"{money.held} sats"),
-        ("reserved", f"{money.reserved} sats"),
-        ("debt", f"{money.debt} sats"),
-        ("spending", f"{money.rate_msats} msats a second"),
-        ("standing", money.standing),
+        ("available", f"{money.available} sats" if money.available != money.balance else None),
+        ("held", f"{money.held} sats" if money.held else None),
+        ("reserved", f"{money.reserved} sats" if money.reserved else None),
+        ("debt", f"{money.debt} sats" if money.debt else None),
+        ("spending", f"{money.rate_msats} msats a second" if money.rate_msats else None),
+        ("standing", money.standing if money.standing != "alive" else None),
     ]
     return words if money.dry_at is None else [*words, ("runs out", until(money.dry_at))]
 
@@ -137,6 +140,8 @@ def pricing(platform: Sandboxer) -> Answer:
         sandboxer pricing --json
     """
     prices = platform.account.pricing()
+    if not prices.is_charged:
+        return Answer(prices, _FREE)
     rows = [
         (one.profile, "free" if one.is_free else f"{one.running_msats}", one.frozen_msats, one.stored_msats)
         for one in prices.profiles
@@ -173,6 +178,8 @@ def quote(
     wishes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
     resources = {field: value for field, value in wishes.items() if value is not None}
     given = platform.account.quote(profile=profile, resources=resources or None, duration=duration)
+    if not given.is_charged:
+        return Answer(given, _FREE)
     rates = f"{given.running_msats} running, {given.frozen_msats} frozen, {given.stored_msats} stored"
     facts = [
         ("id", given.id),

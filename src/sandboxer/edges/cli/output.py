@@ -53,7 +53,7 @@ DISK_STYLES = {
 # Text that may be cut to a few characters where there is little room; everything else is shown whole or not.
 _SOFT = frozenset(
     {
-        *("NAME", "RUN", "URL", "PATH", "REASON", "RESOURCE", "NETWORKS", "KINDS", "KIND", "IMAGES", "ALSO"),
+        *("NAME", "RUN", "URL", "PATH", "REASON", "RESOURCE", "NETWORKS", "KINDS", "KIND", "ALSO"),
         *("LANGUAGE", "WHAT", "TO", "FOR", "TITLE", "CAN", "SAID BY", "PAID BY", "SEEN BY", "SYSTEM", ""),
     }
 )
@@ -61,7 +61,8 @@ _SOFT = frozenset(
 _PROSE = frozenset({"WHY", "MEANING", "WHY IT MATTERS", "NO INVOICES BECAUSE", "NOTE"})
 # Where there is no room, these columns are left out first, in this order; then those furthest to the right.
 _FIRST_TO_GO = (
-    *("DIGEST", "SIGNATURES", "FINGERPRINT", "SPENDS", "PROOF", "PHASE", "VARIABLE", "ATTACHED", "RUN"),
+    *("ALSO", "DIGEST", "SIGNATURES", "FINGERPRINT", "SPENDS", "PROOF", "PHASE", "VARIABLE"),
+    *("ATTACHED", "RUN"),
     *("CREATED", "MADE", "STARTED", "ADDED", "TAKEN", "LINKED", "SET", "SINCE", "CREATED AT", "UPDATED AT"),
 )
 # Those that are left out where nothing stands in them.
@@ -175,6 +176,11 @@ def error_facts(error: BaseException) -> dict[str, Any]:
         fault = "caller" if isinstance(error, Refused) else "platform"
         step = next_step(Door.CLI, error.code, str(error.facts.get("hint") or error.what_next()))
         facts |= {"code": error.code, "fault": fault, "next_step": step}
+    elif isinstance(error, OSError) and error.filename is not None:
+        facts |= {
+            "message": f"{error.filename} cannot be used: {error.strerror}",
+            "next_step": "Check its name.",
+        }
     if isinstance(error, ApiError):
         facts |= {"status": error.status, "request_id": error.request_id}
     if kind := _KIND.match(facts["message"]):

@@ -177,7 +177,14 @@ def list_sandboxes(
     found = platform.list(state=state, labels=pairs(label, "--label"), limit=500)
     shown = [one for one in found if all_ or state or one.state != "destroyed"]
     rows = [
-        (one.id, one.name or "", state_text(one.state), one.profile, ago(one.created_at), until(_end(one)))
+        (
+            one.id,
+            one.name or "",
+            state_text(one.state),
+            _short(one.profile),
+            ago(one.created_at),
+            until(_end(one)),
+        )
         for one in shown
     ]
     table = columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES")
@@ -230,7 +237,7 @@ def logs(
 def _print_event(event: Event) -> None:
     when = event.at.strftime("%m-%d %H:%M:%S")
     word = event.kind.removeprefix("sandbox.")
-    why = "" if event.reason == word else f"{event.reason} "
+    why = "" if event.reason == word else f"{event.reason.replace('_', ' ')} "
     line = Text.assemble((f"{event.id:>6} {when} ", "dim"), state_text(word), f" {why}", ("by ", "dim"))
     # The key stands last: where there is little room, the end of it is what is cut.
     out.print(line + plain(event.actor), no_wrap=True, overflow="ellipsis")
@@ -242,7 +249,7 @@ def _facts(sandbox: Sandbox) -> Table:
         ("id", sandbox.id),
         ("name", sandbox.name),
         ("state", state_text(sandbox.state)),
-        ("reason", None if sandbox.reason in _AS_EXPECTED else sandbox.reason),
+        ("reason", None if sandbox.reason in _AS_EXPECTED else (sandbox.reason or "").replace("_", " ")),
         ("profile", sandbox.profile),
         ("backend", sandbox.backend),
         ("image", sandbox.image),
@@ -260,19 +267,33 @@ def _facts(sandbox: Sandbox) -> Table:
     return facts_table(facts)
 
 
+def _short(profile: str) -> str:
+    """A profile's name as every verb takes it, which leaves room for the sandbox's."""
+    return profile.removeprefix("profile.")
+
+
 def _end(sandbox: Sandbox) -> datetime | None:
     return None if sandbox.ended_at else sandbox.expires_at
 
 
 @verb(app, "reachability")
-def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> object:
+def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     """Show by which ways a sandbox can be reached.
 
     Examples:
 
         sandboxer reachability dev
     """
-    return platform.sandbox(sandbox_id).reachability()
+    found = platform.sandbox(sandbox_id).reachability()
+    ways = f"sandboxer exec {sandbox_id} -- COMMAND, sandboxer cp, sandboxer shell {sandbox_id}"
+    facts = [
+        ("id", found.sandbox_id),
+        ("state", state_text(found.state)),
+        ("reachable", "yes" if found.reachable else f"no: {found.reason}"),
+        ("answers in", None if found.latency_ms is None else f"{found.latency_ms:.1f} ms"),
+        ("ways", ways if found.reachable else None),
+    ]
+    return Answer(found, facts_table(facts))
 
 
 @verb(profiles, "list")

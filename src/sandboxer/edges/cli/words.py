@@ -15,6 +15,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from sandboxer.kernel.errors import in_plain_words
+
 # What other tools call it; the first of ours that the noun has is the one that is meant.
 _MEANT = {
     "show": ("get", "describe", "info", "inspect", "stat", "status", "look", "cat", "balance"),
@@ -89,7 +91,11 @@ def mistake(error: Any) -> str:
     if what and said.startswith("Missing"):
         return f"{said.rstrip('.')}: {what}"
     if (extra := _EXTRA.match(said)) is None:
-        return said
+        # A mistake of no one option is said without the library's word for it.
+        which, colon, why = said.partition(": ")
+        if which == "Invalid value":
+            return why[:1].upper() + why[1:]
+        return f"{which}{colon}{in_plain_words(why)}"
     verb = error.ctx.command_path.partition(" ")[2]
     has_name = any("--name" in one.opts for one in error.ctx.command.params)
     hint = _INSTEAD.get(verb) or (f"To give a name: --name {extra['words']}" if has_name else "")

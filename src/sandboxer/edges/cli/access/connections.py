@@ -22,7 +22,7 @@ import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, whole_id
-from sandboxer.edges.cli.output import ago, columns, err, print_json, until
+from sandboxer.edges.cli.output import ago, columns, err, plain, print_json, until
 from sandboxer.edges.cli.verbs import Answer, gone, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.ssh import SshGateway
@@ -281,6 +281,7 @@ def create(
     no_wake: Annotated[
         bool, typer.Option("--no-wake", help="A request does not wake a sleeping sandbox.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the address alone.")] = False,
 ) -> Answer:
     """Make an address for a port. It stays the same over stop and resume; its token is shown once.
 
@@ -293,11 +294,10 @@ def create(
     made = platform.sandbox(sandbox_id).previews.create(
         port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
     )
-    lines = [made.url or "this platform has no listener for ports (proxy_listen)"]
-    if made.expires_at is not None:
-        revoke = f"sandboxer preview delete {sandbox_id} {made.id}"
-        lines.append(f"[dim]ends {until(made.expires_at)}; revoke: {revoke}[/]")
-    return Answer(made, *lines, sep="\n", soft_wrap=True)
+    end = f"ends {until(made.expires_at)}; " if made.expires_at is not None else ""
+    note = f"[dim]{end}delete it: sandboxer preview delete {sandbox_id} {made.id}[/]"
+    address = made.url or "this platform has no listener for ports (proxy_listen)"
+    return Answer(made, plain(address), note=None if quiet else note, soft_wrap=True)
 
 
 @verb(previews, "list")

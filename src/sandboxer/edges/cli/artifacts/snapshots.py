@@ -65,7 +65,11 @@ def create(
     """
     made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
     return Answer(
-        made, plain(made.id), disk_state(made.state), f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]"
+        made,
+        plain(made.id),
+        *filter(None, [made.name and plain(made.name)]),
+        disk_state(made.state),
+        f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]",
     )
 
 

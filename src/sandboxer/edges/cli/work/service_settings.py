@@ -73,7 +73,7 @@ def show_service(service: Service) -> Answer:
         ("secrets", " ".join(service.secrets)),
         ("deployed", ago(service.deployed_at)),
         ("locked", ago(service.locked_at)),
-        ("price", f"{service.rate_msats_per_s} msats/s"),
+        ("price", f"{service.rate_msats_per_s} msats/s" if service.rate_msats_per_s else None),
     ]
     return Answer(service, facts_table(facts))
 

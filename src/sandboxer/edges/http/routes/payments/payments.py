@@ -245,6 +245,7 @@ async def ask_quote(asked: AskedBody[wire_pricing.AskQuote]) -> wire_pricing.Quo
         running_msats=quote.card.running,
         frozen_msats=quote.card.frozen,
         stored_msats=quote.card.stored,
+        is_charged=platform.settings.is_charged,
     )
 
 
@@ -292,6 +293,7 @@ def _all_prices(platform: Platform) -> wire_pricing.Pricing:
             for profile in platform.sandboxes.profiles.all()
         ],
         tiers=[_tier_price(price, platform) for price in pricing.all_tier_prices(prices.tiers)],
+        is_charged=platform.settings.is_charged,
     )
 
 
