@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
+import shutil
 import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -78,12 +81,17 @@ def test_what_installs_the_rest_is_locked_as_the_pasted_line_has_it() -> None:
     assert re.findall(r"\buv==([0-9.]+)", (ROOT / "deploy/install.sh").read_text()) == [installing["uv"]]
 
 
+def lacking_a_package() -> str:
+    """The script on a host that lacks a package: here one that no host has."""
+    script = (ROOT / "scripts/system-packages").read_text()
+    lacking = script.replace("\nmake|/usr/bin/make|", "\nno-such-thing|/no/such/file|")
+    assert lacking != script
+    return lacking
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_without_root_the_setup_says_what_to_install_and_goes_on() -> None:
-    """On a host that lacks a package: here one that no host has."""
-    script = (ROOT / "scripts/system-packages").read_text()
-    lacking = script.replace("\nbubblewrap|/usr/bin/bwrap|", "\nno-such-thing|/no/such/file|")
-    assert lacking != script
+    lacking = lacking_a_package()
     command = ["bash", "-s", "run"]
     done = subprocess.run(
         command,
@@ -97,7 +105,29 @@ def test_without_root_the_setup_says_what_to_install_and_goes_on() -> None:
     )
     assert done.returncode == 0
     assert "sudo apt-get install no-such-thing" in done.stderr
-    assert "needed for benchmarks" in done.stderr
+    assert "needed for building anything" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("apt-get") is None, reason="needs root and apt-get")
+def test_at_a_terminal_packages_are_named_and_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "system-packages"
+    script.write_text(lacking_a_package())
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    plain = {name: value for name, value in os.environ.items() if name not in ("CI", "YES")}
+    done = subprocess.run(
+        ["bash", script, "run"], stdin=theirs, stdout=theirs, stderr=theirs, env=plain, check=False
+    )
+    os.close(theirs)
+    # What the other side wrote comes in pieces, and then an error says that it is gone.
+    said = b""
+    with suppress(OSError):
+        while piece := os.read(ours, 4096):
+            said += piece
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"no-such-thing: needed for building anything" in said
+    assert b"Nothing was changed" in said
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
