@@ -42,6 +42,17 @@ async def test_an_agent_gets_every_operation_in_a_line(served: Served) -> None:
     assert "Bearer sk_" in answer.text
 
 
+@flow("discover")
+async def test_a_program_gets_where_everything_is_and_how_to_sign(served: Served) -> None:
+    answer = await served.client.http.get("/.well-known/sandboxer.json")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "public, max-age=300")
+    found = answer.json()
+    assert found["url"] == served.platform.settings.url
+    assert found["links"]["openapi"] == f"{found['url']}/openapi.json"
+    assert [one["name"] for one in found["signatures"]] == ["v2", "v1"]
+    assert found["is_charged"] is served.platform.settings.is_charged
+
+
 async def test_no_other_answer_has_a_policy_of_its_own(served: Served) -> None:
     answer = await served.client.http.get("/health")
     assert answer.headers.get_list("content-security-policy") == [
