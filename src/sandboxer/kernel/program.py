@@ -45,13 +45,15 @@ def imported(name: str) -> Any:
 
 
 class _Late:
-    __slots__ = ("_name",)
-
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(sys.modules.get(self._name) or imported(self._name), attribute)
+        found = getattr(sys.modules.get(self._name) or imported(self._name), attribute)
+        if isinstance(found, type):
+            # Every answer asks for its model.
+            setattr(self, attribute, found)
+        return found
 
     def __repr__(self) -> str:
         return f"<{self._name}, imported when it is used>"
