@@ -209,9 +209,9 @@ def _services(say: Walk, tmp_path: Path) -> None:
 
 
 def _platform(say: Walk, tmp_path: Path) -> None:
-    for verb in ("capabilities", "status", "expire", "inspect host", "reap-stale", "pricing", "credit show",
-                 "credit usage", "ledger show", "ledger verify", "audit verify", "doctor", "config show",
-                 "gift pricing", "audit export", "credit statement", "key tree"):  # fmt: skip
+    for verb in ("capabilities", "discover", "status", "expire", "inspect host", "reap-stale", "pricing",
+                 "credit show", "credit usage", "ledger show", "ledger verify", "audit verify", "doctor",
+                 "config show", "gift pricing", "audit export", "credit statement", "key tree"):  # fmt: skip
         say(verb)
     say.lists("inspect stale", "context list", "key list", "webhook list", "credit segments", "credit events")
     say.lists("pay list", "pay goods", "invoice list", "refund list", "gift list", "wallet list")

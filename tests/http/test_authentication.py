@@ -19,6 +19,7 @@ from tests.support.http.signed import Credentials, target
 UNSIGNED = {
     "/",
     "/llms.txt",
+    "/.well-known/sandboxer.json",
     "/health",
     "/readyz",
     "/metrics",

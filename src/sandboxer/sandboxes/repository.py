@@ -241,7 +241,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
             _step_row(entry, now, facts if entry is change.entries[-1] else {}) for entry in change.entries
         ]
         if before is None:
-            rows.insert(0, _request_row(change.entries[0].before if change.entries else after))
+            rows = [_request_row(change.entries[0].before if change.entries else after), *rows]
         events.record_in_order(conn, rows)
 
     def _missing(self, id: str) -> SandboxerError:

@@ -102,7 +102,7 @@ VERBS: Mapping[str, Verb] = {
     "preview": Verb("access.connections", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
     "language": Verb("work.languages", PLATFORM, "What programs can be written in.", is_group=True),
     "capabilities": Verb("sandboxes", PLATFORM, "Show what this platform can do."),
-    "discover": Verb("sandboxes", PLATFORM, "Show what a stranger finds here, and how to begin."),
+    "discover": Verb("sandboxes", PLATFORM, "Show what a stranger finds at this platform."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
     "service": Verb(
         "work.services", INSIDE, "Processes with a name and an address, kept running.", is_group=True
