@@ -185,6 +185,8 @@ class RememberedRepository(Repository[R, T]):
     def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any, Any]) -> None:
         super().__init__(store, clock, rows, lifecycle)
         self._memory: dict[str, R] = {}
+        # The same by account: what one tenant does must not cost a walk over everybody's.
+        self._of_accounts: dict[str, dict[str, R]] = {}
         # Ids that ended lately.
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -195,8 +197,10 @@ class RememberedRepository(Repository[R, T]):
             self._remember(record)
         return living
 
-    def living(self) -> Iterator[R]:
-        return iter(list(self._memory.values()))
+    def living(self, account: str | None = None) -> Iterator[R]:
+        """Returns the records that are not over, of one account or (None) of all."""
+        known = self._memory if account is None else self._of_accounts.get(account, {})
+        return iter(list(known.values()))
 
     def peek(self, id: str) -> R | None:
         """Returns the record if it is not over, without the database."""
@@ -235,11 +239,22 @@ class RememberedRepository(Repository[R, T]):
     def _remember(self, record: R) -> None:
         if record.state in self.rows.over:
             self._forget(record)
-        else:
-            self._memory[record.id] = record
+            return
+        known = self._memory.get(record.id)
+        if known is not None and known.account != record.account:
+            self._take_from_account(known)
+        self._memory[record.id] = record
+        self._of_accounts.setdefault(record.account, {})[record.id] = record
+
+    def _take_from_account(self, known: R) -> None:
+        of_account = self._of_accounts[known.account]
+        del of_account[known.id]
+        if not of_account:
+            del self._of_accounts[known.account]
 
     def _forget(self, record: R) -> None:
-        self._memory.pop(record.id, None)
+        if (known := self._memory.pop(record.id, None)) is not None:
+            self._take_from_account(known)
         self._ended[record.id] = None
         if len(self._ended) > _ENDED_KEPT:
             self._ended.popitem(last=False)

@@ -172,8 +172,8 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
             found = records.load_tree(conn, account, limit=MAX_TREE)
             return found, {id_: h for id_, _ in mine if (h := records.head_of(conn, id_)) is not None}
 
-        living = self.sandboxes.repository.living()
-        mine = [*((one.id, one.origin) for one in living if one.account == account), *volumes]
+        living = self.sandboxes.repository.living(account)
+        mine = [*((one.id, one.origin) for one in living), *volumes]
         found, heads = await self.repository.store.read(read)
         descent = [(id_, head) for id_, origin in mine if (head := heads.get(id_) or origin) is not None]
         return lineage.grow(found, descent)

@@ -66,8 +66,7 @@ async def confirm_new_factor(
     unlock with the two.
     """
     platform, account = platform_of(request), caller(request).account
-    living = platform.sandboxes.repository.living()
-    is_locked = any(one.account == account and is_guarded(one) for one in living)
+    is_locked = any(is_guarded(one) for one in platform.sandboxes.repository.living(account))
     kept = platform.artifacts
     for repository in (kept.snapshots.repository, kept.images.repository, kept.volumes.repository):
         is_locked = is_locked or await repository.has_locked(account)

@@ -65,23 +65,20 @@ class CreditLoop(Reconciler):
 
     async def run(self) -> None:
         # All of them at the start.
-        self._stirred |= self._paying()
+        self._stirred |= {one.account for one in self._dependencies.repository.living()}
         await super().run()
 
     async def _round(self) -> datetime:
         now, paused = self.clock.now(), self._not_before
         self._stirred |= {one for later in (self._later, paused) for one, at in later.items() if at <= now}
-        stirred, self._stirred, paying = self._stirred, set(), self._paying()
+        stirred, self._stirred = self._stirred, set()
         for account in sorted(stirred):
             # Its pause after a failure ends too, because something happened to it since.
             self._later.pop(account, None)
             paused.pop(account, None)
-            if account in paying:
+            if self._of(account):
                 await self._attend(account, partial(self.attend, account))
         return min((*self._later.values(), *paused.values()), default=FAR)
-
-    def _paying(self) -> set[str]:
-        return {one.account for one in self._dependencies.repository.living() if not one.terms.is_free}
 
     async def attend(self, account: str) -> None:
         """Carry out what the account's condition demands of each of its sandboxes."""
@@ -112,9 +109,7 @@ class CreditLoop(Reconciler):
             await self.store.write(lambda conn: plan_look(conn, account, now=now))
 
     def _of(self, account: str) -> list[Sandbox]:
-        return [
-            s for s in self._dependencies.repository.living() if s.account == account and not s.terms.is_free
-        ]
+        return [one for one in self._dependencies.repository.living(account) if not one.terms.is_free]
 
     def _versions(self, account: str) -> list[tuple[str, int]]:
         """Return the versions of all its sandboxes; equal versions mean that nothing changed."""
@@ -302,16 +297,15 @@ class DelegationEnds(Reconciler):
 
     async def _destroy_all(self, key: DelegatedKey) -> None:
         caller = Caller(public_key=key.public_key, account=key.account)
-        for sandbox in self._dependencies.repository.living():
-            if sandbox.account == key.account:
-                try:
-                    await destroy(self._dependencies, sandbox.id, caller, despite_lock=True)
-                except Exception:
-                    # One that cannot be destroyed now must not keep the others alive.
-                    log.exception("could not destroy %s of an ending key", sandbox.id)
+        for sandbox in self._dependencies.repository.living(key.account):
+            try:
+                await destroy(self._dependencies, sandbox.id, caller, despite_lock=True)
+            except Exception:
+                # One that cannot be destroyed now must not keep the others alive.
+                log.exception("could not destroy %s of an ending key", sandbox.id)
 
     def _has_sandboxes(self, key: DelegatedKey) -> bool:
-        return any(sandbox.account == key.account for sandbox in self._dependencies.repository.living())
+        return any(self._dependencies.repository.living(key.account))
 
     def _hear(self, topics: frozenset[str]) -> None:
         if any(topic.startswith(_OF_ACCOUNTS) for topic in topics):

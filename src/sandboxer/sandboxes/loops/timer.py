@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from heapq import heapify, heappop, heappush
 
 from sandboxer.observe.metrics import Metrics
 from sandboxer.sandboxes.dependencies import SandboxDependencies
@@ -27,30 +28,63 @@ ACTOR = "system:timer"
 AT_ONCE = 8
 # One removal that hangs must not stop the timer; it goes on by itself.
 PATIENCE_S = 60
+# Entries of the queue that nobody means any more, beside as many as there are sandboxes.
+MOST_STALE = 1000
 
 
 class Timer(Reconciler):
     def __init__(self, dependencies: SandboxDependencies) -> None:
         super().__init__("the timer", dependencies.repository.store, dependencies.clock, retry=RETRY)
         self._dependencies = dependencies
-        self._planned = FAR
+        # When each has to be looked at, and the same as a heap. A look may be needless by then, never late.
+        # With a walk over all of them, the end of each would cost as much as there are.
+        self._planned: dict[str, datetime] = {}
+        self._queue: list[tuple[datetime, str]] = []
         dependencies.repository.on_change(self._follow)
+
+    async def run(self) -> None:
+        for sandbox in self._dependencies.repository.living():
+            self._plan(sandbox)
+        await super().run()
 
     async def _round(self) -> datetime:
         limit, now = asyncio.Semaphore(AT_ONCE), self.clock.now()
-        async with asyncio.TaskGroup() as group:
-            for sandbox in self._dependencies.repository.living():
-                if self._moment(sandbox) <= now:
-                    group.create_task(self._end_one(sandbox, limit))
-        self._planned = min(
-            (self._moment(sandbox) for sandbox in self._dependencies.repository.living()), default=FAR
-        )
-        return self._planned
+        looked_at = list(self._due(now))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for sandbox in looked_at:
+                    if self._moment(sandbox) <= now:
+                        group.create_task(self._end_one(sandbox, limit))
+        finally:
+            for sandbox_id in (one.id for one in looked_at):
+                if (left := self._dependencies.repository.peek(sandbox_id)) is not None:
+                    self._plan(left)
+        return self._queue[0][0] if self._queue else FAR
+
+    def _due(self, now: datetime) -> Iterator[Sandbox]:
+        while self._queue and self._queue[0][0] <= now:
+            moment, sandbox_id = heappop(self._queue)
+            if self._planned.get(sandbox_id) == moment:
+                del self._planned[sandbox_id]
+                if (sandbox := self._dependencies.repository.peek(sandbox_id)) is not None:
+                    yield sandbox
+
+    def _plan(self, sandbox: Sandbox) -> None:
+        moment = self._moment(sandbox)
+        if moment < self._planned.get(sandbox.id, FAR):
+            self._planned[sandbox.id] = moment
+            heappush(self._queue, (moment, sandbox.id))
+        if len(self._queue) > 2 * len(self._planned) + MOST_STALE:
+            self._queue = [(at, sandbox_id) for sandbox_id, at in self._planned.items()]
+            heapify(self._queue)
 
     def _follow(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
         if sandbox.state is State.DESTROYED:
             self._not_before.pop(sandbox.id, None)
-        elif self._moment(sandbox) < self._planned:
+            self._planned.pop(sandbox.id, None)
+            return
+        self._plan(sandbox)
+        if self._queue and self._queue[0][1] == sandbox.id:
             self.wake()
 
     def _moment(self, sandbox: Sandbox) -> datetime:

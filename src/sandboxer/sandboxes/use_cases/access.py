@@ -87,12 +87,13 @@ _CAN_BE_IDLE = frozenset({State.READY, State.ACTIVE})
 def idle_check_at(sandbox: Sandbox, pulse: Pulse, *, now: datetime) -> datetime | None:
     """Return when to check next whether it is idle; None: never.
 
-    CPU time is read half-way through the wait, to have something to compare with at its end.
+    CPU time is read half-way through the wait, to have something to compare with at its end. While it is at
+    work the wait may begin at any moment: a look that is due later than that would be late.
     """
     if sandbox.idle_timeout is None or sandbox.state not in _CAN_BE_IDLE or sandbox.ready_at is None:
         return None
     if pulse.open_lines:
-        return now + sandbox.idle_timeout
+        return now + sandbox.idle_timeout / 2
     since = max(pulse.since, sandbox.ready_at)
     return since + (sandbox.idle_timeout / 2 if pulse.cpu_s is None else sandbox.idle_timeout)
 

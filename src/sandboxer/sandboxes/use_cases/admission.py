@@ -52,8 +52,8 @@ class Slots:
 
     def in_use(self, account: str) -> int:
         """Return how many sandboxes the account itself has."""
-        kept = self._dependencies.repository.living()
-        return sum(1 for sandbox in kept if sandbox.account == account and sandbox.state not in OVER)
+        kept = self._dependencies.repository.living(account)
+        return sum(1 for sandbox in kept if sandbox.state not in OVER)
 
     @asynccontextmanager
     async def alone(self, account: str) -> AsyncIterator[None]:
