@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -44,7 +44,7 @@ class Everybody:
             await self._app(scope, receive, send)
 
 
-def without_authentication(app: FastAPI) -> FastAPI:
+def without_authentication(app: Starlette) -> Starlette:
     layers = [(cast("type", layer.cls), layer) for layer in app.user_middleware]
     app.user_middleware = [
         Middleware(Everybody) if kind is Authentication else layer for kind, layer in layers

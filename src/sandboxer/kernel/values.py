@@ -137,15 +137,16 @@ _SHARED: dict[str, Callable[..., Any]] = {
 }
 
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"
+# Each character of it for eight of all bytes.
+_LETTERS = _ALPHABET * 8
 _SANDBOX_ID = re.compile(r"^sbx_[0-9a-hjkmnp-tv-z]{26}$")
 _VOLUME_ID = re.compile(r"^vol_[0-9a-hjkmnp-tv-z]{26}$")
 _KEPT_ID = re.compile(r"^(?!sbx|vol)[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$")
 
 
 def new_id(prefix: str) -> str:
-    number = secrets.randbits(130)
-    return prefix + "_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(0, 130, 5))
+    return f"{prefix}_{secrets.token_bytes(26).translate(_LETTERS).decode()}"
 
 
 def is_sandbox_id(text: str) -> bool:

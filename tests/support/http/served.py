@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.scripted.backend import Scripted
@@ -28,7 +28,7 @@ from tests.support.http.signed import Client, Credentials
 @dataclass
 class Served:
     platform: Platform
-    app: FastAPI
+    app: Starlette
     backend: Any
     url: str
     client: Client

@@ -34,7 +34,7 @@ from sandboxer.kernel.values import value_class
 
 log = logging.getLogger(__name__)
 STEP_MB, LEAST_STEP_MB = 1024, 64
-# Kept free ahead of writers, if that much is promised to anybody: a gigabyte can be written in a second.
+# Kept free ahead of writers, if that much is promised to anybody.
 AHEAD_MB = 2048
 # For the file system itself, and for whoever is promised a little.
 LEAST_AHEAD_MB = 256
@@ -45,6 +45,8 @@ SLACK_MB = 4096
 SLACK_FOR_S = 600.0
 # Between two looks: soon where little is left, rarely where much is.
 SOON_S, RARELY_S = 0.1, 1.0
+# So many in the time in which the quickest writer could take all that is left.
+LOOKS, QUICKEST_MB_S = 4, 1024
 AFTER_FAILURE_S = 10.0
 _LOOP_SET_CAPACITY = 0x4C07
 
@@ -127,8 +129,9 @@ def rest_s(room: Room) -> float:
         # Metadata may take in a second what is left of it, and then nothing can be moved for it any more.
         is_short = room.unallocated < LEAST_UNALLOCATED_MB or room.for_metadata < 4 * tight_mb(room.size)
         return SOON_S if is_short else RARELY_S
-    is_near = room.size - room.used < 2 * room.ahead or room.unallocated < 2 * LEAST_UNALLOCATED_MB
-    return SOON_S if is_near else RARELY_S
+    if room.unallocated < 2 * LEAST_UNALLOCATED_MB:
+        return SOON_S
+    return min(RARELY_S, max(SOON_S, (room.size - room.used) / QUICKEST_MB_S / LOOKS))
 
 
 def is_urgent(room: Room, due_s: float) -> bool:

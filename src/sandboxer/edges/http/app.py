@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from pydantic.warnings import UnsupportedFieldAttributeWarning
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from sandboxer import __version__
 from sandboxer.edges.e2b.door import E2bDoor
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.authentication import Authentication
@@ -106,17 +105,12 @@ def all_bindings(routes: Sequence[Routes] = ROUTES) -> list[Binding]:
     return [binding for each in routes for binding in each.bindings]
 
 
-def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> FastAPI:
+def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> Starlette:
+    """Returns the app. FastAPI has only the routes (`binding.py`): as the app, it would wrap every request in
+    layers that we do not need.
+    """
     matcher = Matcher((*routes, *E2B_ROUTES))
-    app = FastAPI(
-        title="sandboxer",
-        version=__version__,
-        # Our own route serves the document, and there are no pages for people: nothing is unsigned but the
-        # listed operations.
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+    app = Starlette(
         middleware=[
             Middleware(E2bDoor, domain=platform.settings.proxy_domain),
             Middleware(Matching, matcher=matcher),

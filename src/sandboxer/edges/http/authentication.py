@@ -121,7 +121,7 @@ class Authentication:
         self._count(scope, None)
         await scope[LEASE].is_from(address_of(scope, self._platform))
         if scope["type"] == "http" and scope["method"] in ("POST", "PATCH"):
-            return _replayed(await _whole(receive, MAX_UNSIGNED_BODY, scope[LEASE]), receive)
+            return replayed(await _whole(receive, MAX_UNSIGNED_BODY, scope[LEASE]), receive)
         return receive
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
@@ -185,7 +185,7 @@ class Authentication:
             if _is_upload(scope):
                 receive = _streamed(receive, None)
             else:
-                receive = _replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
+                receive = replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
         return caller, receive
 
     async def _by_bearer(self, scope: Scope, token: str) -> Caller:
@@ -273,7 +273,7 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
     body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY, scope[LEASE])
     lease: Lease = scope[LEASE]
     await lease.work(len(body), lambda: verdict.verify(body))
-    return _replayed(body, receive)
+    return replayed(body, receive)
 
 
 def _is_empty(headers: list[tuple[bytes, bytes]]) -> bool:
@@ -376,7 +376,7 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
         raise problems.TooSlow from None
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Delivers the body in one piece, then whatever the connection says next (that the client went away)."""
     pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -1,8 +1,8 @@
 """Binds operations to their handlers. Each has a route of FastAPI, which validates and documents it.
 
-An ordinary request takes a short path, straight from bytes to models to handler. FastAPI serves every other
-request (with a query, with a header value to check, with a body that does not fit), so that there is one set
-of messages for what is wrong.
+An ordinary request takes a short path, straight from bytes to models to handler, without FastAPI and the
+layers around it. FastAPI serves every other request (with a query, with a header value to check, with a body
+that does not fit), so that there is one set of messages for what is wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Generic
 
 from fastapi import Header, Path, Query
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute, APIWebSocketRoute, request_response
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -23,10 +24,10 @@ from pydantic_core import PydanticUndefined
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.authentication import CALLER
+from sandboxer.edges.http.authentication import CALLER, replayed
 from sandboxer.edges.http.demands import demand_body_scopes
 from sandboxer.edges.http.idempotency import IdempotencyKey
 from sandboxer.edges.http.matcher import Binding, name_fields
@@ -108,10 +109,40 @@ class OperationRoute(BaseRoute):
         self.operation = operation
         self.handler = handler
         self.path = operation.path
-        self._app = request_response(self._server())
+        self._empty_query = _defaults(operation.query)
+        body = operation.body
+        self._read_body = body.model.model_validate_json if isinstance(body, Json) else None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        request = Request(scope, receive, send)
+        asked = await self._asked(request)
+        if isinstance(asked, Asked):
+            response = await self._answer(asked)
+            await response(scope, receive, send)
+        else:
+            again = receive if asked is None else replayed(asked, receive)
+            await self._serve_anything(scope, again, send)
+
+    async def _asked(self, request: Request) -> Asked[Any, Any, Any] | bytes | None:
+        """Returns what an ordinary request asks for. For any other, which FastAPI has to judge, it returns
+        the body, or None if that has not been read.
+        """
+        scope, body = request.scope, None
+        if scope["query_string"] or self._empty_query is None:
+            return None
+        if self._read_body is None:
+            read = None
+        elif request.headers.get("content-type") != "application/json":
+            return None
+        else:
+            body = await request.body()
+            read = partial(self._read_body, body)
+        try:
+            path = self.operation.parameters.model_validate(scope["path_params"])
+            value = None if read is None or body is None else await lease_of(scope).work(len(body), read)
+        except ValidationError:
+            return body
+        return Asked(request, path, self._empty_query, value)
 
     @cached_property
     def documented(self) -> APIRoute:
@@ -132,31 +163,9 @@ class OperationRoute(BaseRoute):
         )
 
     @cached_property
-    def _serve_anything(self) -> Serve:
-        return self._with_large_bodies(self.documented.get_route_handler())
-
-    def _server(self) -> Serve:
-        operation = self.operation
-        read_path, read_query = operation.parameters, _defaults(operation.query)
-        read_body = operation.body.model.model_validate_json if isinstance(operation.body, Json) else None
-
-        async def serve(request: Request) -> Response:
-            scope = request.scope
-            if scope["query_string"] or read_query is None:
-                return await self._serve_anything(request)
-            try:
-                path = read_path.model_validate(scope["path_params"])
-                body = None
-                if read_body is not None:
-                    if request.headers.get("content-type") != "application/json":
-                        return await self._serve_anything(request)
-                    given = await request.body()
-                    body = await lease_of(scope).work(len(given), partial(read_body, given))
-            except ValidationError:
-                return await self._serve_anything(request)
-            return await self._answer(Asked(request, path, read_query, body))
-
-        return serve
+    def _serve_anything(self) -> ASGIApp:
+        serve = self._with_large_bodies(self.documented.get_route_handler())
+        return AsyncExitStackMiddleware(request_response(serve))
 
     def _with_large_bodies(self, serve: Serve) -> Serve:
         """Parses large bodies beside the loop before FastAPI asks for them, because FastAPI parses JSON on

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from sandboxer.access.connections import Slot
 from sandboxer.edges.front.acceptor import Acceptor, listen_for_users
@@ -107,7 +107,7 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 await server.serve(sockets=sockets)
 
 
-async def _load_the_rest(app: FastAPI) -> None:
+async def _load_the_rest(app: Starlette) -> None:
     """Imports what no request has asked for, so that what is broken is told soon after a start, and an
     upgrade of the files below a running server changes nothing of it.
     """
@@ -231,7 +231,7 @@ def url_of(host: str, port: int) -> str:
 
 
 def config(
-    app: FastAPI, settings: Settings, *, ports: type[asyncio.Protocol] | None = None
+    app: Starlette, settings: Settings, *, ports: type[asyncio.Protocol] | None = None
 ) -> uvicorn.Config:
     """Returns uvicorn's configuration. `ports` is the protocol that reads requests, if ports are served by
     path.
