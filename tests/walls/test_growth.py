@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.contract import Presence
-from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, growth, open_backend
+from sandboxer.backends.namespaces import (
+    NamespacesBackend,
+    NamespacesSettings,
+    btrfs,
+    growth,
+    open_backend,
+)
 from sandboxer.backends.namespaces import pool as pools
 from sandboxer.backends.namespaces.growth import SLACK_FOR_S, Growth, Room
 from sandboxer.backends.namespaces.metadata import MetadataGuard, greediest
@@ -68,6 +74,11 @@ def test_nobody_is_promised_much_so_nothing_more_is_taken() -> None:
     assert growth.larger(room()) is None
     assert growth.larger(room(unused_promises=600)) is None
     assert growth.rest_s(room()) == growth.RARELY_S
+
+
+def test_it_is_looked_at_the_sooner_the_less_is_left_for_the_quickest_writer() -> None:
+    rests = [growth.rest_s(room(size=4096, used=used, unused_promises=50_000)) for used in (96, 2048, 4000)]
+    assert rests == [pytest.approx(4000 / 1024 / 4), 0.5, growth.SOON_S]
 
 
 def test_it_grows_by_whole_steps_before_writers_come_to_its_end() -> None:
@@ -200,6 +211,20 @@ async def test_a_pool_beyond_its_limit_can_be_emptied(settings: NamespacesSettin
         # The limit holds again.
         ran = await later.sh("head -c 200000000 /dev/zero > /root/a; sync")
         assert "quota" in ran.stderr.lower()
+
+
+@ON_THE_LOOP
+async def test_a_disk_that_goes_while_a_start_gathers_all_keeps_nobody_from_starting(
+    settings: NamespacesSettings,
+) -> None:
+    """The kernel removes the groups of removed disks when it gets to it; a killed server has left many."""
+    async with grown(settings, 1500) as backend:
+        pool_fd = os.open(backend.dependencies.pool.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            gone = btrfs.subvolume_id(pool_fd) + 10_000
+            await asyncio.to_thread(btrfs.gather_all, pool_fd, [gone])
+        finally:
+            os.close(pool_fd)
 
 
 @ON_THE_LOOP

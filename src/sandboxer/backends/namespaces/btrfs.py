@@ -124,7 +124,12 @@ def gather_all(pool_fd: int, numbers: Iterable[int]) -> None:
         fcntl.ioctl(pool_fd, _QGROUP_CREATE, bytearray(struct.pack("=QQ", 1, _ALL)))
     for number in numbers:
         if number != _TOP:
-            _assign(pool_fd, number)
+            try:
+                _assign(pool_fd, number)
+            except OSError as error:
+                # The kernel's word for a group that is not there: it was removed since it was listed.
+                if error.errno != errno.EINVAL:
+                    raise
 
 
 def _assign(pool_fd: int, number: int) -> None:

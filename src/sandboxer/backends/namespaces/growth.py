@@ -131,7 +131,8 @@ def rest_s(room: Room) -> float:
         return SOON_S if is_short else RARELY_S
     if room.unallocated < 2 * LEAST_UNALLOCATED_MB:
         return SOON_S
-    return min(RARELY_S, max(SOON_S, (room.size - room.used) / QUICKEST_MB_S / LOOKS))
+    left = room.size - room.used
+    return max(SOON_S, min(RARELY_S, left / QUICKEST_MB_S / LOOKS)) if left < 2 * room.ahead else RARELY_S
 
 
 def is_urgent(room: Room, due_s: float) -> bool:
