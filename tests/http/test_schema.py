@@ -172,9 +172,7 @@ def _examine_one(
     def ask(case: Any, is_real: bool) -> None:
         nonlocal asked
         asked += 1
-        if case.operation.definition.raw["operationId"] == "createService" and case.query is not None:
-            # What chance wrote as a program never gets well.
-            case.query["wait"] = "false"
+        _wait_for_nothing(case)
         if is_real and mode is GenerationMode.POSITIVE:
             _aim(case, sandbox_id, process_id)
         case.call_and_validate(checks=CHECKS, auth=auth, session=session, timeout=30)
@@ -183,6 +181,16 @@ def _examine_one(
     with contextlib.suppress(Unsatisfiable):
         ask()
     return asked
+
+
+def _wait_for_nothing(case: Any) -> None:
+    """What chance wrote as a service never gets well: who waits for it waits for a minute. A value that is
+    refused stays.
+    """
+    given = str((case.query or {}).get("wait", "true")).lower()
+    may_wait = any(parameter.name == "wait" for parameter in case.operation.query)
+    if may_wait and given in ("true", "1", "yes", "on", "t", "y"):
+        case.query = {**(case.query or {}), "wait": "false"}
 
 
 def _aim(case: Any, sandbox_id: str, process_id: str) -> None:
