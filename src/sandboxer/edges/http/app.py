@@ -138,7 +138,7 @@ def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> Starlet
     platform.access.ports.waker.begin = begin
     app.state.platform = platform
     app.state.readiness = "ready"
-    # Built when it is first asked for.
+    # A future, begun when it is first asked for.
     app.state.document = None
     app.state.routes, app.state.matcher = routes, matcher
     app.state.unsettled = Unsettled()

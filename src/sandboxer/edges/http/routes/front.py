@@ -21,7 +21,7 @@ from starlette.responses import Response
 from sandboxer import __version__
 from sandboxer.edges.http.binding import Asked, OperationRoute, bind
 from sandboxer.edges.http.envelope import PAGE_POLICY
-from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.matcher import Binding, Routes
 from sandboxer.edges.http.routes.discovery import llms_text
 from sandboxer.edges.http.routes.platform import look
 from sandboxer.wire.files import FileEvent, WatchReady
@@ -227,11 +227,25 @@ def _add_request_id(operation: dict[str, Any]) -> None:
 
 
 async def show_document(asked: Asked) -> Response:
+    """Answers with the document. It is built once, for all who ask meanwhile, and beside the loop: it takes
+    seconds, and anybody may ask.
+    """
     state = asked.request.app.state
     if state.document is None:
-        bindings = await asyncio.to_thread(lambda: [one for each in state.routes for one in each.bindings])
-        state.document = json.dumps(build_document(bindings)).encode()
-    return Response(state.document, media_type="application/json")
+        state.document = asyncio.ensure_future(asyncio.to_thread(_document, state.routes))
+    building: asyncio.Future[bytes] = state.document
+    try:
+        document = await asyncio.shield(building)
+    except Exception:
+        # The next one to ask tries again.
+        if state.document is building:
+            state.document = None
+        raise
+    return Response(document, media_type="application/json")
+
+
+def _document(routes: Sequence[Routes]) -> bytes:
+    return json.dumps(build_document(one for each in routes for one in each.bindings)).encode()
 
 
 BINDINGS = (bind(operations.SHOW_FRONT_PAGE, front_page), bind(operations.GET_OPENAPI, show_document))
