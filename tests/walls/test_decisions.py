@@ -247,6 +247,17 @@ def test_a_new_disk_begins_with_files_where_that_changes_nothing_of_the_image(tm
     assert not can_lie_over(tmp_path, ["/usr/file"])
 
 
+def test_what_is_no_folder_in_an_image_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    # Only its own folders are looked at, never the host's.
+    (tmp_path / "host").symlink_to("/")
+    below = "/".join(str(number) for number in range(16))
+    for name in ("file", "fifo", "loop", "host"):
+        assert not can_lie_over(tmp_path, [f"/{name}/{below}"])
+
+
 def test_the_files_of_a_new_disk_are_made_after_their_folders_and_each_folder_once() -> None:
     files = (FirstFile(path="/a/b/one", source="/host/one", text="more"), FirstFile(path="/a/two", text="2"))
     assert first_files("/disk/upper", files) == [

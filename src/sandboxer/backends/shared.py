@@ -44,7 +44,8 @@ def can_lie_over(image: Path, paths: Sequence[str]) -> bool:
     """Says whether the folders above these paths can be made in an empty layer over the image without
     changing any of it: each is missing there, or root's with the mode that ours have.
     """
-    for folder in {folder for path in paths for folder in folders_above(path)}:
+    # The outermost first: what is below a link or a file is not the image's, and is not looked at.
+    for folder in dict.fromkeys(folder for path in paths for folder in folders_above(path)):
         try:
             seen = os.lstat(f"{image}{folder}")
         except FileNotFoundError:
