@@ -52,6 +52,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         slot.holder = self
         if (scope := getattr(self, "scope", None)) is not None:
             scope[SLOT] = slot
+        if not self.handshake_initiated:
+            # Its parser takes shorter lines than ours, and says nothing about longer ones.
+            slot.refused()
+            self.transport.write(acceptor.bad_request("its head is too long for a WebSocket", 431))
+            self.transport.close()
 
     # ---- the transport's calls ----
 
@@ -87,6 +92,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             return
         if not self._held or self.read_paused or self.transport.is_closing():
             return
+        if not self.handshake_complete:
+            # Whether there will be anybody who wants frames is not decided yet.
+            if len(self._held) > AT_ONCE:
+                self.transport.pause_reading()
+            return
         began = time.monotonic()
         piece, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
         super().data_received(piece)
@@ -109,6 +119,12 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             if self._next_look is None:
                 self._next_look = self.loop.call_soon(self._look_again)
         return message
+
+    def start_keepalive(self) -> None:
+        """Called when the upgrade is accepted: what came before that is looked at now."""
+        super().start_keepalive()
+        if self._held and self._next_look is None:
+            self._next_look = self.loop.call_soon(self._look_again)
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) >= MAX_FRAGMENTS:
@@ -192,7 +208,9 @@ class _HeadWithBody:
     def _send_head(self) -> None:
         if self._head is not None:
             head, self._head = self._head, None
-            self._transport.write(head)
+            # The client may have hung up since.
+            if not self._transport.is_closing():
+                self._transport.write(head)
 
 
 class StrictHttp(HttpToolsProtocol):
@@ -286,7 +304,7 @@ class StrictHttp(HttpToolsProtocol):
         elif length:
             self._body = Counted(length)
         super().data_received(whole)
-        if not rest or self.transport.is_closing():
+        if not rest or self._is_leaving or self.transport.is_closing():
             return
         if self._body is not None:
             self._read_body(self._body, rest)
@@ -343,6 +361,10 @@ class StrictHttp(HttpToolsProtocol):
         super().on_headers_complete()
         if (cycle := self.cycle) is not None and cycle.transport is self.transport:
             cycle.transport = cast(asyncio.Transport, _HeadWithBody(cast(Any, self.transport), self.loop))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what uvicorn's parser does not take, such as a method that it does not know."""
+        self._break_off(acceptor.bad_request("its method or its head is not known here"))
 
     def on_response_complete(self) -> None:
         """Does what uvicorn does, without a timer for each request: the front watches deadlines."""

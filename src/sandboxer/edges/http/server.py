@@ -43,6 +43,13 @@ MAX_WEBSOCKET_MESSAGE = 1024 * 1024
 KEEP_ALIVE_S = 75
 # Whoever waited for the start comes first.
 LOADING_AFTER_S = 2.0
+_NO_NEWS = frozenset(
+    {
+        "ASGI callable returned without completing handshake.",
+        "Invalid HTTP request received.",
+        "Unsupported upgrade request.",
+    }
+)
 
 
 @value_class
@@ -259,8 +266,10 @@ def config(
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Filters a log record: uvicorn takes a refused WebSocket upgrade for an unfinished one."""
-    return record.msg != "ASGI callable returned without completing handshake."
+    """Filters a log record: uvicorn takes a refused WebSocket upgrade for an unfinished one, and has a line
+    without an address for everything odd that a stranger sends.
+    """
+    return record.msg not in _NO_NEWS
 
 
 @contextlib.contextmanager
