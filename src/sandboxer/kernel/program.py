@@ -49,7 +49,9 @@ class _Late:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        found = getattr(sys.modules.get(self._name) or imported(self._name), attribute)
+        # Of one that is there already, too: another thread may be in the midst of importing it.
+        find = importlib.import_module if self._name in sys.modules else imported
+        found = getattr(find(self._name), attribute)
         if isinstance(found, type):
             # Every answer asks for its model.
             setattr(self, attribute, found)
