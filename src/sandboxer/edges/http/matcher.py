@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import KnowsImages
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Ambiguous, InvalidRequest, NotFound
+from sandboxer.kernel.errors import Ambiguous, Broken, InvalidRequest, NotFound
 from sandboxer.kernel.program import imported
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes import records as sandboxes
@@ -43,7 +44,10 @@ from sandboxer.work.jobs import records as jobs
 from sandboxer.work.services import records as services
 from sandboxer.work.sessions import records as sessions
 
+log = logging.getLogger(__name__)
 _MATCHED = "sandboxer.matched"
+# The scope key of what kept a match from being made.
+_FAILED = "sandboxer.match_failed"
 
 
 @dataclass(frozen=True)
@@ -152,9 +156,14 @@ class Matcher:
             await self._add([each for each in _late(self._root, path.split("/"), 0) if each in self._late])
 
     async def load_all(self) -> None:
-        """Imports what is left, a module at a time: what the disk has later may be of another version."""
+        """Imports what is left, a module at a time: what the disk has later may be of another version. One
+        that is broken is told, and keeps no other from being imported.
+        """
         for each in tuple(self._late):
-            await self._add([each])
+            try:
+                await self._add([each])
+            except Exception:
+                log.exception("%s cannot be imported; requests for what it serves will fail", each.module)
 
     async def _add(self, routes: Sequence[Routes]) -> None:
         if any(not each.is_imported for each in routes):
@@ -236,8 +245,13 @@ class Matching:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            await self._matcher.load(scope["path"])
-            scope[_MATCHED] = self._matcher.match(scope)
+            scope[_MATCHED] = None
+            try:
+                await self._matcher.load(scope["path"])
+                scope[_MATCHED] = self._matcher.match(scope)
+            except Exception as error:
+                # Told to known callers; to others it is a path like any that is not served.
+                scope[_FAILED] = error
         await self._app(scope, receive, send)
 
 
@@ -252,6 +266,8 @@ class Dispatch:
         if (found := matched(scope)) is not None and found.route is not None:
             scope.update(path_params=dict(found.names), route=found.route)
             await found.route.handle(scope, receive, send)
+        elif (failed := scope.get(_FAILED)) is not None:
+            raise Broken(why=f"what serves {scope['path'][:200]!r} cannot be made: {failed}") from failed
         elif scope["type"] == "http":
             raise self._refusal(scope["path"], scope["method"])
         else:

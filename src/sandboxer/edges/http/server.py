@@ -119,10 +119,7 @@ async def _load_the_rest(app: Starlette) -> None:
     upgrade of the files below a running server changes nothing of it.
     """
     await asyncio.sleep(LOADING_AFTER_S)
-    try:
-        await app.state.matcher.load_all()
-    except Exception:
-        log.exception("a part of the API cannot be imported; requests for it will fail")
+    await app.state.matcher.load_all()
 
 
 async def open_ports(platform: Platform, opened: AsyncExitStack) -> tuple[str | None, type[asyncio.Protocol]]:
