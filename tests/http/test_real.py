@@ -230,3 +230,21 @@ async def test_a_file_that_the_kernel_makes_up_is_read_whole(real: Served) -> No
     said = await real.client.post(f"{path}/exec", {"argv": ["cat", "/proc/version"]})
     assert (read.status_code, read.text) == (200, said.json()["stdout"])
     assert read.text.startswith("Linux")
+
+
+async def test_one_that_had_no_room_at_first_has_its_files_when_it_is_made_again(real: Served) -> None:
+    """Its first disk was never made: what it would have begun with is not on the second."""
+    wanted = {"profile": "profile.e2b", "network": "open", "resources": {"disk_mb": 400}}
+    made = [await real.client.post("/v1/sandboxes", wanted)]
+    while made[-1].status_code == 201:
+        made.append(await real.client.post("/v1/sandboxes", wanted))
+    refused = made.pop()
+    assert (refused.status_code, refused.json()["code"]) == (503, "no_capacity")
+    for one in made:
+        assert (await real.client.delete(f"/v1/sandboxes/{one.json()['id']}")).status_code == 200
+    path = f"/v1/sandboxes/{refused.json()['sandbox_id']}"
+    again = await real.client.post(f"{path}/recreate")
+    assert again.status_code == 200, again.text
+    found = await sh(real, path, "grep -c BEGIN /etc/sandboxer/egress/ca-bundle.pem; sudo -u user id -un")
+    count, user = str(found["stdout"]).split()
+    assert (int(count) > 1, user) == (True, "user")

@@ -65,7 +65,8 @@ class SudoHook:
     async def _serve(self, sandbox_id: str, open_guest: OpenGuest, folders: Sequence[str]) -> None:
         try:
             guest = await open_guest()
-            if sandbox_id not in self._placed:
+            # It may start again later, on another disk.
+            if self._placed.pop(sandbox_id, None) is None:
                 await guest.files.write(PLACE, whole(self._program), mode=0o755)
             code = await _run(guest, (PLACE, "--serve", *folders))
         except (GuestRefused, OSError) as error:

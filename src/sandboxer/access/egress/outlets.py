@@ -152,7 +152,8 @@ class Outlets:
         self._open: dict[str, _Open] = {}
         # Those of spares, for as long as somebody may get them, and of sandboxes that are being made.
         self._prepared: WeakValueDictionary[str, _Prepared] = WeakValueDictionary()
-        # Of those, whose disk begins with what trusts the authority.
+        # Of those, whose disk begins with what trusts the authority; until it has started, because it may get
+        # another disk later.
         self._trusting: WeakValueDictionary[str, _Prepared] = WeakValueDictionary()
         # Two tasks must not charge the same bytes.
         self._settling = asyncio.Lock()
@@ -199,7 +200,7 @@ class Outlets:
         """Opens the way out of a starting sandbox. Raises NotAvailable if the backend cannot relay."""
         if not self._leads_out(sandbox):
             return
-        if sandbox.id in self._trusting:
+        if self._trusting.pop(sandbox.id, None) is not None:
             await self._begin(open_guest, sandbox)
             return
         guest = await open_guest()
@@ -223,7 +224,7 @@ class Outlets:
         """Makes the authority of a spare, and puts in what trusts it; its rules are those of its owner."""
         if not self._has_way_out(order.trust):
             return partial(self.on_start, open_guest=open_guest)
-        if (prepared := self._trusting.get(order.sandbox_id)) is None:
+        if (prepared := self._trusting.pop(order.sandbox_id, None)) is None:
             prepared = self._prepare(order)
             await place_files((await open_guest()).files, prepared.certificate, order.sandbox_id)
         prepared.begin = partial(self._begin, open_guest)

@@ -178,15 +178,16 @@ async def _make(
     async def act() -> Sandbox:
         # Before the record, which keeps what they made for it.
         order, held = dependencies.bring(requested.order(), requested.backend, profile.sudo)
-        sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
-        watch.lap("record")
-        if not opened.done():
-            opened.set_result(sandbox)
-        made = await establish(
-            dependencies, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True, order=order
-        )
-        del held
-        return made
+        try:
+            sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
+            watch.lap("record")
+            if not opened.done():
+                opened.set_result(sandbox)
+            setup = setup_of(sandbox, profile)
+            return await establish(dependencies, sandbox, setup, watch, actor=actor, is_new=True, order=order)
+        finally:
+            # The traceback of an error would hold it on, and another disk of this id has no such files.
+            del held
 
     operation = dependencies.operations.start(requested.id, "create", act)
     if not wait:
