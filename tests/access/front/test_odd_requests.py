@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.support.http.served import Served
+from sandboxer.access.connections import Patience
+from tests.support.http.served import Served, eventually
 from tests.support.http.signed import target
 
 RESET = struct.pack("ii", 1, 0)
@@ -125,6 +126,22 @@ async def test_who_hangs_up_before_the_answer_to_head_breaks_nothing(served: Ser
         writer.transport.abort()
         assert (await served.client.http.get("/health")).status_code == 200
     assert not failures
+
+
+@pytest.mark.parametrize("requests", [1, 10])
+async def test_who_asks_for_more_without_reading_is_sent_away(served: Served, requests: int) -> None:
+    assert (await served.client.http.get("/openapi.json")).status_code == 200
+    front, loop = served.platform.front, asyncio.get_running_loop()
+    front.patience = Patience(reader_s=1.0, idle_s=3.0)
+    before = set(front.slots)
+    with socket.socket() as unread:
+        # One of the answers does not fit into what the kernels hold.
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.setblocking(False)
+        await loop.sock_connect(unread, ("127.0.0.1", int(served.url.rsplit(":", 1)[1])))
+        await loop.sock_sendall(unread, _request("GET /openapi.json HTTP/1.1", {"host": "x"}) * requests)
+        await eventually(lambda: bool(front.slots - before), seconds=5)
+        await eventually(lambda: not front.slots - before, seconds=10)
 
 
 def _count_refusals(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[object]:

@@ -295,7 +295,9 @@ class StrictHttp(HttpToolsProtocol):
         self._begin(length, whole, buffer[end + 4 :])
 
     def _begin(self, length: int | None, whole: bytes, rest: bytes) -> None:
-        self.deadline = math.inf
+        if not self.flow.write_paused:
+            # Else its client must still read the answer before.
+            self.deadline = math.inf
         if self._slot is not None:
             self._slot.serves()
         self._unwanted = 0
@@ -373,7 +375,8 @@ class StrictHttp(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         self.transport.resume_reading()
-        self.deadline = self._idle_until()
+        if not self.flow.write_paused:
+            self.deadline = self._idle_until()
         if self._slot is not None:
             self._slot.waits()
         if self._buffer and self._body is None:
