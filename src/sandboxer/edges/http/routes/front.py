@@ -227,11 +227,9 @@ def _add_request_id(operation: dict[str, Any]) -> None:
 
 
 async def show_document(asked: Asked) -> Response:
-    """Answers with the document. It is built once, for all who ask meanwhile, and beside the loop: it takes
-    seconds, and anybody may ask.
-    """
     state = asked.request.app.state
     if state.document is None:
+        # Once, for all who ask meanwhile, and beside the loop: it takes seconds, and anybody may ask.
         state.document = asyncio.ensure_future(asyncio.to_thread(_document, state.routes))
     building: asyncio.Future[bytes] = state.document
     try:
