@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from sandboxer.artifacts.records import State as SnapshotState
 from sandboxer.backends.contract import Presence, Snapshots
 from sandboxer.backends.guest import Command, Exit
+from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.identity.keys import Caller
 from sandboxer.observe.events import Event
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import inspection
 from sandboxer.wiring import Platform
+from tests.support.walls import traces
 
 OWNER = Caller(public_key="sbx-pk-crash", account="owner", is_owner=True)
 # One that holds nothing on the host, or nothing that a start leaves as it is.
@@ -33,9 +35,18 @@ async def audit(platform: Platform) -> list[str]:
     held = {s.id for s in records if s.state not in EMPTY}
     found = set(await platform.backends["ext.namespaces"].inventory())
     strays = {sandbox_id for sandbox_id in found - held if not platform.sandboxes.warm.holds(sandbox_id)}
-    complaints += [f"{sandbox_id} is on the host without a reason" for sandbox_id in strays]
+    complaints += [
+        f"{sandbox_id} is on the host without a reason: {remains(platform, sandbox_id)}"
+        for sandbox_id in strays
+    ]
     complaints += [f"{sandbox_id} is not on the host" for sandbox_id in held - found]
     return complaints + await kept_complaints(platform)
+
+
+def remains(platform: Platform, sandbox_id: str) -> list[str]:
+    """What there is of it. Whoever reads the complaint comes when everything is gone."""
+    backend = platform.backends["ext.namespaces"]
+    return traces(backend, sandbox_id) if isinstance(backend, NamespacesBackend) else []
 
 
 async def kept_complaints(platform: Platform) -> list[str]:

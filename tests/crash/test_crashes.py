@@ -5,15 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 import pytest
 
-from tests.crash.driver import Round, serve
+from tests.crash.driver import Death, Round, serve
 from tests.support.crash import dependencies, eventually, kill_everything, leftovers
 from tests.support.real_backend import require_walls
 
@@ -77,6 +79,51 @@ def test_a_server_killed_at_random_points_loses_and_leaks_nothing(rounds: int) -
             hear(pipe, "cleared")
             ended(pipe, process)
         assert eventually(lambda: leftovers(state)) == []
+
+
+MAKING = [
+    pytest.param(Death("os.mkdir", r"/run/sbx_\w+$"), id="before its folder"),
+    pytest.param(Death("open", r"/run/sbx_\w+/box\.json$"), id="before its record"),
+]
+REMOVING = [
+    pytest.param(Death("os.rmdir", r"/sbx_\w+/work$"), id="before its cgroups"),
+    pytest.param(Death("os.remove", r"/run/sbx_\w+/box\.json$"), id="before its record"),
+    pytest.param(Death("os.rmdir", r"/run/sbx_\w+$"), id="before its folder"),
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("death", MAKING)
+def test_a_server_killed_while_it_makes_a_spare_leaves_nothing(death: Death) -> None:
+    """A spare has no record in the database, by which a start would find it."""
+    require_walls()
+    with dependencies() as state:
+        dies(Round(state, SEED, is_idle=True, death=death))
+        finds_nothing(state)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("death", REMOVING)
+def test_a_server_killed_while_it_removes_a_spare_leaves_nothing(death: Death) -> None:
+    require_walls()
+    with dependencies() as state:
+        # As it leaves, it removes the one that it has made, or was making.
+        dies(Round(state, SEED, is_last=True, death=death))
+        finds_nothing(state)
+
+
+def dies(plan: Round) -> None:
+    with server(plan) as (process, _):
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+
+
+def finds_nothing(state: Path) -> None:
+    with server(Round(state, SEED, is_last=True)) as (process, pipe):
+        hear(pipe, "audited")
+        hear(pipe, "cleared")
+        ended(pipe, process)
+    assert eventually(lambda: leftovers(state)) == []
 
 
 @pytest.mark.timeout(120)

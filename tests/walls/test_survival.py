@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from sandboxer.backends.contract import Handle, Presence
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
-from sandboxer.backends.namespaces.box import BoxFolder, Stage
+from sandboxer.backends.namespaces.box import RECORD, BoxFolder, Stage
 from tests.support.walls import Maker, Sandbox, becomes_true, order_for, traces
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -271,6 +271,37 @@ async def test_a_server_killed_at_any_moment_leaves_nothing_the_next_cannot_remo
             assert await next_server.inventory() == []
             assert next_server.dependencies.promised == type(next_server.dependencies.promised)()
             assert not next_server.dependencies.ranges.acquired
+
+
+@pytest.mark.parametrize("record", [None, b""])
+async def test_the_folder_of_a_record_that_was_never_written_is_removed(
+    own: NamespacesSettings, record: bytes | None
+) -> None:
+    """As a server leaves it that is killed before the one write that makes the record."""
+    sandbox_id = order_for().sandbox_id
+    _leave_folder(own, sandbox_id, record)
+    async with open_backend(own) as next_server:
+        assert traces(next_server, sandbox_id) == []
+        assert await next_server.inventory() == []
+
+
+async def test_what_a_damaged_record_is_about_is_left_alone(own: NamespacesSettings) -> None:
+    """Somebody may want it back: it is shown, and kept for its grace."""
+    torn, emptied = order_for(), order_for()
+    _leave_folder(own, torn.sandbox_id, b'{"sandbox_id": "sbx_')
+    async with open_backend(own) as first:
+        await first.provision(emptied)
+    os.truncate(own.run_dir / emptied.sandbox_id / RECORD, 0)
+    async with open_backend(own) as second:
+        assert await second.inventory() == sorted([torn.sandbox_id, emptied.sandbox_id])
+        assert second.dependencies.pool.has_disk(emptied.sandbox_id)
+
+
+def _leave_folder(settings: NamespacesSettings, sandbox_id: str, record: bytes | None) -> None:
+    folder = settings.run_dir / sandbox_id
+    folder.mkdir(parents=True)
+    if record is not None:
+        (folder / RECORD).write_bytes(record)
 
 
 def _fields(handle: Handle) -> dict[str, object]:

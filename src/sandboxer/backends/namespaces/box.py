@@ -152,6 +152,19 @@ class BoxFolder:
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def remove_blank(self, sandbox_id: str) -> None:
+        """Removes a folder as a killed server leaves it before it has written a record, or after it has
+        removed one. A damaged record stays.
+        """
+        record = self.folder(sandbox_id) / RECORD
+        with contextlib.suppress(FileNotFoundError):
+            if record.stat().st_size:
+                return
+            record.unlink()
+        with contextlib.suppress(OSError):
+            # What else is in it is not ours to judge.
+            os.rmdir(self.folder(sandbox_id))
+
     def ids(self) -> Iterator[str]:
         for entry in os.scandir(self._path):
             if is_sandbox_id(entry.name):

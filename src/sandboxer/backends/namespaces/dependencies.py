@@ -185,8 +185,9 @@ class BackendDependencies:
 
     def remember_all(self) -> None:
         """Counts, at the start, what the recorded sandboxes were promised."""
-        for sandbox_id in self.boxes.ids():
+        for sandbox_id in list(self.boxes.ids()):
             if (box := self.boxes.read(sandbox_id)) is None:
+                self._remove_blank(sandbox_id)
                 continue
             self.known[sandbox_id] = box
             self.promised = self.promised.with_disk(box.disk_mb)
@@ -208,6 +209,13 @@ class BackendDependencies:
             if not self.pool.has_disk(heritage.id):
                 self.heritages.remove(heritage.id)
         self.promised = self.promised.with_kept(self.counting.kept_mb())
+
+    def _remove_blank(self, sandbox_id: str) -> None:
+        """Removes the folder of a sandbox of which nothing else is there. Its record is the first thing of it
+        and the last: without one, a spare that a killed server was making or removing would be nobody's.
+        """
+        if not self.pool.has_disk(sandbox_id) and sandbox_id not in self.cgroups.ids():
+            self.boxes.remove_blank(sandbox_id)
 
     def promise(self, resources: Resources, *, disk: bool) -> None:
         """Promises resources before anything is made. Raises NoCapacity. Does not await between question
