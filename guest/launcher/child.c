@@ -85,7 +85,10 @@ _Noreturn void child_main(const struct order *order, const struct stage *stage, 
     if (unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)) complain(kept->sync, "namespaces");
     network_make(order, kept);
     if (order->way_out) say(kept->sync, WORD_NETWORK, 0, "", kept->steered, STEERED);
-    if (line_receive(kept->sync, &go, 1, &kept->steering, 1) != 1) _exit(1);
+    int given[GIVEN];
+    if (line_receive(kept->sync, &go, 1, given, order->way_out ? GIVEN : GIVEN - 1) != 1) _exit(1);
+    kept->inside = given[GIVEN_INSIDE];
+    if (order->way_out) kept->steering = given[GIVEN_STEERING];
     pid_t pid = spawn_first();
     if (pid < 0) complain(kept->sync, "first_process");
     if (!pid) first_process(order, stage, kept);

@@ -17,8 +17,9 @@
 #define VOLUMES_MAX 16
 
 /* What the supervisor inherits beside stdio; everything else is closed. The last are of a sandbox with a way out: its
- * sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. */
-enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4, FD_STEERED = 5, FD_STEERING = 8 };
+ * sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. FD_INSIDE is the
+ * folder that all others see read-only (inside.c). */
+enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4, FD_STEERED = 5, FD_STEERING = 8, FD_INSIDE = 9 };
 enum steered { TO_PROXY, TO_NAMES, TO_NAMES_STREAM, STEERED };
 
 /* One thing to do on the host, in the order given. */
@@ -47,6 +48,7 @@ struct volume {
 struct order {
     const char *tag;
     const char *image;
+    const char *tools;    /* the layer below the image, with what we bring; or NULL */
     const char *disk;     /* holds upper/ and work/ */
     const char *socket;   /* absolute host path of the listening socket */
     const char *cgroup;   /* v2 folder to be born in */
@@ -82,9 +84,12 @@ struct stage {
 /* What the first process keeps by intention, by the numbers it has in the worker. */
 struct kept {
     int sync, listen;
-    int steered[STEERED], steering;
+    int steered[STEERED], steering, inside;
     int joins[LIST_MAX];
 };
+
+/* What the worker gives to it last; the second only where there is a way out. */
+enum given { GIVEN_INSIDE, GIVEN_STEERING, GIVEN };
 
 /* What leads the connections of one sandbox, before it is attached. */
 struct steering { int map, program; };
@@ -117,6 +122,8 @@ void write_file(const char *path, const char *value);
 /* stage.c: the clean mount namespace, and where things are in it */
 #define STAGE_IMAGE "/stage/image"
 #define STAGE_DISK "/stage/disk"
+#define STAGE_TOOLS "/stage/tools"
+#define STAGE_INSIDE "/stage/inside"
 #define STAGE_ROOT "/stage/root"
 #define STAGE_VOLUME "/stage/volume"
 #define STAGE_NOTHING "/stage/nothing"
@@ -136,9 +143,13 @@ void devices_mount(const struct order *order);
 /* mounts.c */
 int tree_clone(const char *path);
 void tree_place(int tree, int userns, bool read_only, const char *where);
-void overlay_mount(uint32_t base);
+void overlay_mount(const struct order *order);
+bool place_if_there(int tree, const char *name);
 void place_at(int tree, const char *name);
 int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]);
+
+/* inside.c: the folder that tells a sandbox where it is; returns what its supervisor writes it by */
+int inside_mount(const struct order *order);
 
 /* volumes.c */
 void volumes_clone(const struct order *order, int *trees);

@@ -32,15 +32,16 @@ void tree_place(int tree, int userns, bool read_only, const char *where) {
 
 /* Mounted with the file ids of the range: as plain root the upper side has no such user and the overlay
  * comes up read-only without a word. Not from inside the namespace: `userxattr` forbids redirect_dir. */
-void overlay_mount(uint32_t base) {
-    static const char options[] = 
-        "lowerdir=" STAGE_IMAGE ",upperdir=" STAGE_DISK "/upper,workdir=" STAGE_DISK "/work,redirect_dir=on";
+void overlay_mount(const struct order *order) {
+#define OVER(lower) "lowerdir=" lower ",upperdir=" STAGE_DISK "/upper,workdir=" STAGE_DISK "/work,redirect_dir=on"
+    /* Below the image: whatever an image or a disk has of the same name is what its programs see. */
+    const char *options = order->tools ? OVER(STAGE_IMAGE ":" STAGE_TOOLS) : OVER(STAGE_IMAGE);
     struct statvfs seen;
     /* The overlay works below with these very credentials, on files of every user inside: the change of
      * file ids must not cost the capabilities for that. */
     CHECK(prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP));
-    setfsuid(base);
-    setfsgid(base);
+    setfsuid(order->base);
+    setfsgid(order->base);
     int failed = mount("overlay", STAGE_ROOT, "overlay", MS_NOSUID | MS_NODEV, options);
     int err = errno;
     setfsuid(0);
@@ -50,18 +51,25 @@ void overlay_mount(uint32_t base) {
     if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the overlay came up read-only");
 }
 
-/* A folder of the sandbox's root, with no link of a tenant's making on the way. */
-void place_at(int tree, const char *name) {
+/* Puts a mount over a folder of the sandbox's root, with no link of a tenant's making on the way. False when there
+ * is no such folder. */
+bool place_if_there(int tree, const char *name) {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int root = open(STAGE_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
     CHECK(root);
     int where = (int)syscall(SYS_openat2, root, name, &how, sizeof how);
-    CHECK(where);
-    CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
-    close(where);
     close(root);
+    if (where >= 0) {
+        CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+        close(where);
+    }
+    int err = errno;
     close(tree);
+    errno = err;
+    return where >= 0;
 }
+
+void place_at(int tree, const char *name) { CHECK(place_if_there(tree, name) ? 0 : -1); }
 
 int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]) {
     int context = fsopen(type, FSOPEN_CLOEXEC);

@@ -56,6 +56,7 @@ static bool take(struct order *o, const char *key, char *value) {
     unsigned long n;
     if (!strcmp(key, "tag")) o->tag = value;
     else if (!strcmp(key, "image")) o->image = value;
+    else if (!strcmp(key, "tools")) o->tools = value;
     else if (!strcmp(key, "disk")) o->disk = value;
     else if (!strcmp(key, "socket")) o->socket = value;
     else if (!strcmp(key, "cgroup")) o->cgroup = value;

@@ -104,7 +104,8 @@ static void keep_steered(const struct kept *kept) {
     MUST(dup2(kept->steering, FD_STEERING), "fds");
 }
 
-/* stdio, the listening socket, the way out, and the line to the worker, which closes itself at exec. */
+/* stdio, the listening socket, the way out, the folder that tells of it, and the line to the worker, which closes
+ * itself at exec. */
 static void keep_only(const struct order *order, struct kept *kept, int *program_folder) {
     int listen = aside(kept->listen, kept);
     /* The sandbox's own: a node that came from outside would be one that all sandboxes share with the host. */
@@ -114,6 +115,7 @@ static void keep_only(const struct order *order, struct kept *kept, int *program
     *program_folder = aside(*program_folder, kept);
     for (int i = 0; order->way_out && i < STEERED; i++) kept->steered[i] = aside(kept->steered[i], kept);
     if (order->way_out) kept->steering = aside(kept->steering, kept);
+    kept->inside = aside(kept->inside, kept);
     kept->sync = aside(kept->sync, kept);
     MUST(dup2(null, 0), "fds");
     MUST(dup2(null, 1), "fds");
@@ -121,6 +123,7 @@ static void keep_only(const struct order *order, struct kept *kept, int *program
     MUST(dup2(listen, FD_LISTEN), "fds");
     MUST(close_range(FD_FIRST_CLOSED, ~0u, CLOSE_RANGE_CLOEXEC), "fds");
     if (order->way_out) keep_steered(kept);
+    MUST(dup2(kept->inside, FD_INSIDE), "fds");
 }
 
 /* From the bounding set too: root inside gets at every exec what that set holds. */
@@ -150,7 +153,8 @@ static bool filter_with_questions(const struct sock_fprog *filter, const struct 
 }
 
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
-    char way_out[8], *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, NULL, NULL}, *nothing[] = {NULL};
+    char way_out[8], *nothing[] = {NULL};
+    char *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, way_out, "9" /* FD_INSIDE */, NULL};
     int programs = open(STAGE_PROGRAMS, O_PATH | O_DIRECTORY | O_CLOEXEC);
     MUST(programs, "supervisor");
     int proc = new_proc(kept);
@@ -164,7 +168,6 @@ _Noreturn void first_process(const struct order *order, const struct stage *stag
     /* Last: everything above is among what it refuses. */
     if (!filter_with_questions(&stage->filters[order->nests], kept)) argv[2] = "-1";
     snprintf(way_out, sizeof way_out, "%u", order->way_out);
-    if (order->way_out) argv[3] = way_out;
     /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
     syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);
     complain(kept->sync, "supervisor");

@@ -139,6 +139,7 @@ void order_perform(const struct order *order, const struct stage *stage) {
     acts_perform(&order->disks);
     step("trees");
     int image = tree_clone(order->image), disk = tree_clone(order->disk);
+    int tools = order->tools ? tree_clone(order->tools) : -1;
     int volumes[VOLUMES_MAX];
     volumes_clone(order, volumes);
     if (order->way_out) {
@@ -154,15 +155,18 @@ void order_perform(const struct order *order, const struct stage *stage) {
     CHECK(setns(open_of(child, "ns/mnt"), CLONE_NEWNS));
     tree_place(image, userns, true, STAGE_IMAGE);
     tree_place(disk, userns, false, STAGE_DISK);
+    if (order->tools) tree_place(tools, userns, true, STAGE_TOOLS);
     step("overlay");
-    overlay_mount(order->base);
+    overlay_mount(order);
     if (order->volume_count) step("volumes");
     volumes_mount(order, volumes, userns);
     step("devices");
     devices_mount(order);
-    int steered = order->way_out ? steer(&steering, child, sync) : -1;
+    step("inside");
+    int given[GIVEN] = {[GIVEN_INSIDE] = inside_mount(order)};
+    if (order->way_out) given[GIVEN_STEERING] = steer(&steering, child, sync);
     step("walls");
-    CHECK(line_send(sync, "g", 1, &steered, steered >= 0) ? 0 : -1);
+    CHECK(line_send(sync, "g", 1, given, order->way_out ? GIVEN : GIVEN - 1) ? 0 : -1);
     expect(sync, WORD_PID, &message, NULL, 0);
     pid_t pid = message.number;
     answer_on_failure_kill(pid);

@@ -134,6 +134,10 @@ void relay_call(struct source *s);      /* somebody inside connects */
 void relay_left(struct conn *c);        /* nobody is told any more: the port stays, its callers wait */
 int relay_take(uint64_t call);          /* the descriptor of a call, now the caller's; or -1 */
 
+/* inside.c: the folder that tells a sandbox where it is; 0 or errno */
+void inside_open(int fd);
+int inside_write(const struct request *r);
+
 /* ask.c: somebody inside wants a socket whose buffers are charged to nobody */
 void ask_ready(struct source *s);
 

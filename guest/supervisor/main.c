@@ -2,7 +2,7 @@
  *
  * argv[1] is the number of the inherited listening socket (default 3), argv[2] that of the filter's questions, if it
  * asks any (ask.c), argv[3] the port of the proxy in a sandbox with a way out, whose sockets are the next (FD_STEERED
- * of the launcher). See PROTOCOL.md. */
+ * of the launcher), else 0; argv[4] that of the folder which only we can write (inside.c). See PROTOCOL.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -97,9 +97,11 @@ int main(int argc, char **argv)
     loop_watch(&listener, EPOLLIN);
     if (questions.fd >= 0)
         loop_watch(&questions, EPOLLIN);
-    if (argc > 3) {
+    if (argc > 3 && atoi(argv[3])) {
         relay_inherit(FD_PROXY, (uint16_t)atoi(argv[3]));
         names_open(FD_NAMES, FD_NAMES_STREAM);
     }
+    if (argc > 4)
+        inside_open(atoi(argv[4]));
     loop_run();
 }

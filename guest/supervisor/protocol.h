@@ -12,6 +12,8 @@ enum {
     TLV_HEADER = 6,                 /* u16 tag, u32 length */
     MAX_ID = 64,
     MAX_TAG = 1024,
+    MAX_NAME = 64,                  /* of a file that DESCRIBE writes */
+    MAX_CONTENT = 64 * 1024,        /* of it */
     MAX_AFTER = 32 * 1024,          /* longer than any path that a listing can name */
     MAX_ATTRIBUTE = 255,            /* the name of an extended attribute, as the kernel has it */
     MAX_ATTRIBUTES = 4096,          /* names and values that are told of one file */
@@ -24,7 +26,7 @@ enum frame {
     F_RESIZE = 0x16, F_FORGET = 0x17,
     F_STAT = 0x20, F_LISTDIR = 0x21, F_READ = 0x22, F_WRITE = 0x23, F_MKDIR = 0x24, F_MOVE = 0x25,
     F_REMOVE = 0x26, F_WATCH = 0x27, F_COMMIT = 0x28,
-    F_CONNECT = 0x30, F_LISTEN = 0x31, F_ACCEPT = 0x32, F_UNLISTEN = 0x33,
+    F_CONNECT = 0x30, F_LISTEN = 0x31, F_ACCEPT = 0x32, F_UNLISTEN = 0x33, F_DESCRIBE = 0x34,
     /* both ways */
     F_DATA = 0x40,
     /* guest to host */
@@ -43,7 +45,7 @@ enum tag {
     T_PATH = 30, T_TARGET = 31, T_MODE = 32, T_OFFSET = 33, T_LENGTH = 34, T_DEPTH = 35, T_KIND = 36,
     T_SIZE = 37, T_UID = 38, T_GID = 39, T_MTIME = 40, T_LINK = 41, T_ENTRY = 42, T_CHANGE = 43,
     T_AFTER = 44, T_LIMIT = 45, T_ATTRIBUTES = 46, T_ATTRIBUTE = 47,
-    T_PORT = 50, T_CALL = 51,
+    T_PORT = 50, T_CALL = 51, T_CONTENT = 52,
     T_ERRNO = 60, T_STAGE = 61,
 };
 

@@ -91,6 +91,7 @@ static void control(struct conn *c, uint8_t type, const struct request *r)
     case F_FORGET: answer(c, forget(r), S_PROCESS); break;
     case F_LISTEN: answer(c, relay_listen(c, r), S_LISTEN); break;
     case F_UNLISTEN: answer(c, relay_unlisten(r), S_LISTEN); break;
+    case F_DESCRIBE: answer(c, inside_write(r), S_REQUEST); break;
     default: conn_error(c, ENOSYS, S_REQUEST); break;
     }
 }

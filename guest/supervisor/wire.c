@@ -185,6 +185,7 @@ static int take(struct request *r, uint16_t tag, const uint8_t *v, uint32_t len)
     case T_ATTRIBUTE: r->attribute_count++; return take_text(&ignored, v, len, MAX_ATTRIBUTES);
     case T_DEPTH: return take_u32(&r->depth, v, len);
     case T_PORT: return take_u32(&r->port, v, len);
+    case T_CONTENT: return take_text(&r->content, v, len, MAX_CONTENT);
     case T_CALL: return take_u64(&r->call, v, len);
     default: return 0;
     }

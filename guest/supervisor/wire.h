@@ -42,7 +42,7 @@ struct text {
 /* Everything any request can say. Pointers lead into the frame that was parsed. */
 struct request {
     uint32_t version, oldest;
-    struct text id, cwd, user, tag, path, target, after, attributes;
+    struct text id, cwd, user, tag, path, target, after, attributes, content;
     uint32_t flags, cols, rows, signal, mode, depth, port, limit;
     bool has_mode, has_length, has_offset;
     uint64_t offset, length, from[2], call;

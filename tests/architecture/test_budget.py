@@ -30,6 +30,10 @@ OURS = "a file or text of our own making"
 INSIDE = "runs inside the sandbox, on its memory"
 LEASED = "read already, by a function that let a lease grow"
 BOUNDED: dict[tuple[str, str], str] = {
+    (
+        "backends/supervisor/client.py",
+        "SupervisorGuest.describe",
+    ): "the description of one sandbox, two small files",
     ("work/services/logs.py", "ServiceLog.__init__"): "a log is cut at its own bound",
     ("work/services/logs.py", "ServiceLog.write_all"): "one batch of the pump, 64 KiB",
     ("work/services/logs.py", "ServiceLog._raw"): "a log is cut at its own bound",

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sandboxer.backends.guest import Command, whole
-from sandboxer.kernel.errors import GuestRefused
+from sandboxer.kernel.errors import GuestRefused, NotAvailable
 from tests.support.guest import Box
 
 Ask = Callable[[Box], Awaitable[object]]
@@ -66,3 +66,8 @@ async def test_what_an_older_guest_passes_over_is_answered_all_the_same(old_box:
 async def test_a_socket_that_is_not_there_is_refused_by_an_older_guest_in_words(old_box: Box) -> None:
     with pytest.raises(GuestRefused, match="ENOENT"):
         await asyncio.wait_for(old_box.guest.connect_socket("/tmp/some.sock"), 20)
+
+
+async def test_an_older_guest_tells_nobody_where_it_is_and_says_so(old_box: Box) -> None:
+    with pytest.raises(NotAvailable, match="older supervisor"):
+        await asyncio.wait_for(old_box.guest.describe({"sandbox.json": "{}", "README": "x"}), 20)

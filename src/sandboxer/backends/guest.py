@@ -390,6 +390,21 @@ class Sockets(Protocol):
         """Opens a connection to a unix socket inside. Raises GuestRefused, PathNotFound."""
 
 
+# The folder that tells a sandbox where it is: read-only inside, in memory, and never part of its disk.
+INSIDE = "/run/sandboxer"
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A guest that can tell a sandbox where it is."""
+
+    async def describe(self, files: Mapping[str, str]) -> None:
+        """Writes these files into `INSIDE`, each whole or not at all; those that are not named stay.
+
+        Raises NotAvailable if its supervisor is older than that.
+        """
+
+
 @runtime_checkable
 class Relays(Protocol):
     """A guest that can relay inside ports outwards."""

@@ -162,7 +162,7 @@ class LimitedGuest:
 
 def limited(guest: Guest, limits: CallLimits | None = None) -> Guest:
     """Returns the guest with limits. It keeps its optional abilities (relays, unix sockets)."""
-    kind = _kind(LimitedGuest, type(guest), ("listen", "unlisten", "connect_socket"))
+    kind = _kind(LimitedGuest, type(guest), ("listen", "unlisten", "connect_socket", "describe"))
     made: Guest = kind(guest, limits or LIMITS)
     return made
 

@@ -5,7 +5,7 @@ Who pays, and whether a sandbox may run, is decided in the transaction of the st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -89,6 +89,18 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         super().__init__(store, clock, records.rows, LIFECYCLE)
         self._charges = charges
         self._is_by_invitation = is_by_invitation
+        self._afters: list[Callable[[Sandbox], Awaitable[None]]] = []
+
+    def after_change(self, after: Callable[[Sandbox], Awaitable[None]]) -> None:
+        """Waits for `after` with the new record after every commit, before whoever changed it goes on. It
+        must be quick and not raise.
+        """
+        self._afters.append(after)
+
+    async def _after(self, record: Sandbox) -> Sandbox:
+        for after in self._afters:
+            await after(record)
+        return record
 
     @property
     def is_charged(self) -> bool:
@@ -175,13 +187,13 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         also: Also | None = None,
     ) -> Sandbox:
         try:
-            return await super().create(wanted, *steps, check=check, also=also)
+            return await self._after(await super().create(wanted, *steps, check=check, also=also))
         except IntegrityError as error:
             raise _meant_by(error, wanted.name) from None
 
     async def move(self, id: str, *steps: Step) -> Sandbox:
         try:
-            return await super().move(id, *steps)
+            return await self._after(await super().move(id, *steps))
         except IntegrityError as error:
             wanted = self._change(await self._current(id), steps).after
             raise _meant_by(error, wanted.name) from None

@@ -23,6 +23,7 @@ from sandboxer.access.sudo import SudoHook
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
+from sandboxer.agents.inside.use_cases import open_descriptions
 from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.dependencies import Artifacts, open_artifacts
 from sandboxer.artifacts.garbage import Trees
@@ -263,6 +264,7 @@ async def open_upper_dependencies(
         _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget, execution.endings)
     )
     admission = _admission(settings, sandboxes, slots, authorities, artifacts, gate)
+    await closing.enter_async_context(open_descriptions(sandboxes, store))
     return UpperDependencies(
         admission=admission,
         purchases=Purchases(

@@ -44,6 +44,7 @@ from sandboxer.backends.namespaces.launcher import Launcher, watch_launcher
 from sandboxer.backends.namespaces.pool import MB, open_pool
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.shared import can_lie_over
@@ -402,6 +403,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             copies=copies,
             heritages=heritages,
             counting=Counting(pool, copies, heritages),
+            tools=await in_thread(threads, tools_tree, settings),
             masked=maskable(),
         )
         dependencies.remember_all()

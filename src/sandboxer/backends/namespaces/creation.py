@@ -187,6 +187,7 @@ class Making:
             ),
             nests=order.nests,
             way_out=WAY_OUT_PORT if has_way_out(order) else None,
+            tools=str(dependencies.tools),
         )
 
     async def _first_answer(self, box: Box) -> None:

@@ -153,6 +153,8 @@ class BackendDependencies:
     copies: Copies
     heritages: HeritageFolder
     counting: Counting
+    # The layer below every image (see `tools`).
+    tools: Path
     promised: Promised = field(default_factory=Promised)
     # Every sandbox that is known to own something, by id.
     known: dict[str, Box] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from sandboxer.backends.guest import (
@@ -112,6 +112,9 @@ class NamespacesGuest:
 
     async def unlisten(self, port: int) -> None:
         await self._line.unlisten(port)
+
+    async def describe(self, files: Mapping[str, str]) -> None:
+        await self._line.describe(files)
 
     async def ping(self) -> None:
         await self._line.ping()

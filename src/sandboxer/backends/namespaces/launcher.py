@@ -61,6 +61,8 @@ class LaunchOrder:
     nests: bool = False
     # The inside port that connections to addresses far away are led to; None: there are none.
     way_out: int | None = None
+    # The layer below the image; None: nothing is brought.
+    tools: str | None = None
 
     def encode(self) -> bytes:
         fields = [
@@ -92,6 +94,7 @@ class LaunchOrder:
         fields += [f"join={path}" for path in self.cgroups.joins]
         fields += [f"mask={name}" for name in self.masks]
         fields += ["nests=1"] if self.nests else []
+        fields += [] if self.tools is None else [f"tools={self.tools}"]
         fields += [] if self.way_out is None else [f"way_out={self.way_out}"]
         for disk, path, is_read_only in self.volumes:
             fields += [f"volume={disk}", f"volume.path={path}"]

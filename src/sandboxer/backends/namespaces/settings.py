@@ -120,6 +120,10 @@ class NamespacesSettings:
         return self.state_dir / "scratch"
 
     @property
+    def tools_dir(self) -> Path:
+        return self.state_dir / "tools"
+
+    @property
     def pool_file(self) -> Path:
         return self.state_dir / "pool.btrfs"
 

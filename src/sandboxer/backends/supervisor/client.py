@@ -7,7 +7,7 @@ A `SupervisorConnection` is a byte stream to a port inside a sandbox.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sandboxer.backends.guest import Command, Connection, Guest, HandedOver, ProcessInfo
 from sandboxer.backends.supervisor.codec import (
@@ -17,6 +17,7 @@ from sandboxer.backends.supervisor.codec import (
     Flag,
     Frame,
     Tag,
+    field,
     fields,
     frame,
     refusal,
@@ -161,6 +162,22 @@ class SupervisorGuest(Guest):
         except GuestRefused as error:
             if error.facts.get("errno_name") != "ENOENT":
                 raise
+
+    async def describe(self, files: Mapping[str, str]) -> None:
+        wanted = [
+            frame(Frame.DESCRIBE, text(Tag.PATH, name) + field(Tag.CONTENT, content.encode()))
+            for name, content in files.items()
+        ]
+        line = await self._peer.dial(b"".join(wanted))
+        try:
+            for name in files:
+                kind, payload = await line.next(self._peer.answer_s)
+                if kind == Frame.ERROR:
+                    raise refusal(payload, subject=name)
+                if kind != Frame.DONE:
+                    raise GuestMisbehaved(why=f"frame {kind:#x} instead of DONE")
+        finally:
+            line.close()
 
     async def _accept(self, call: int) -> Connection:
         return await self._stream(frame(Frame.ACCEPT, u64(Tag.CALL, call)), subject=f"call {call}")

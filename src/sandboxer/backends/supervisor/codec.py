@@ -80,6 +80,7 @@ class Frame(IntEnum):
     LISTEN = 0x31
     ACCEPT = 0x32
     UNLISTEN = 0x33
+    DESCRIBE = 0x34
     DATA = 0x40
     WELCOME = 0x81
     DONE = 0x82
@@ -140,6 +141,7 @@ class Tag(IntEnum):
     ATTRIBUTE = 47
     PORT = 50
     CALL = 51
+    CONTENT = 52
     ERRNO = 60
     STAGE = 61
 
