@@ -70,7 +70,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/e2b/sandboxes.py", "_said"): LEASED,
     ("edges/http/routes/keys.py", "tree_in_pieces"): "a few nodes of a tree of keys",
     ("edges/http/idempotency.py", "_begin"): LEASED,
-    ("edges/http/binding.py", "OperationRoute._server.serve"): LEASED,
+    ("edges/http/binding.py", "OperationRoute._asked"): LEASED,
     ("edges/http/binding.py", "OperationRoute._with_large_bodies.serve_large"): LEASED,
     ("edges/http/purchases.py", "request_hash"): LEASED,
     ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
