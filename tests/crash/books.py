@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from sandboxer.accounts import audit
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.money.policy import Use
 from sandboxer.money.records import debt_id
+from sandboxer.money.segments import used_us
 from sandboxer.money.tables import (
     ledger_accounts,
     ledger_pendings,
@@ -37,10 +41,11 @@ T = TypeVar("T")
 class Charged:
     """Of one sandbox."""
 
-    # When its last segment ended; None: nothing was ever written down.
+    # The end of the last time that counts, for sats or for nothing, and was not given back; None: none does.
     until: datetime | None
-    # What it is charged for now.
+    # What it is charged for now, and what it is said to be used for.
     rate_msats: int
+    uses: frozenset[Use]
 
 
 def read(database: str, look: Callable[[Connection], T]) -> T:
@@ -82,9 +87,18 @@ def orphans(conn: Connection, held: Held) -> list[str]:
 
 
 def charged(conn: Connection, sandbox_id: str) -> Charged:
-    ended = select(func.max(meter_segments.c.ended_at)).where(meter_segments.c.subject == sandbox_id)
-    rates = select(meters.c.rate_msats).where(meters.c.subject == sandbox_id, meters.c.closed_at.is_(None))
-    return Charged(conn.execute(ended).scalar(), sum(conn.execute(rates).scalars()))
+    segments = conn.execute(select(meter_segments).where(meter_segments.c.subject == sandbox_id)).all()
+    changes = Counter[datetime]()
+    for one in segments:
+        sign = -1 if used_us(one.id, one.began_at, one.ended_at) < 0 else 1
+        changes[one.began_at] += sign
+        changes[one.ended_at] -= sign
+    moments, counts = sorted(changes), accumulate(changes[one] for one in sorted(changes))
+    ends = [ended for count, (_, ended) in zip(counts, pairwise(moments), strict=False) if count > 0]
+    open_ones = select(meters).where(meters.c.subject == sandbox_id, meters.c.closed_at.is_(None))
+    running = conn.execute(open_ones).all()
+    uses = frozenset(Use(one.kind) for one in running) - {Use.NOTHING}
+    return Charged(max(ends, default=None), sum(one.rate_msats for one in running), uses)
 
 
 def debts(conn: Connection) -> int:

@@ -143,7 +143,7 @@ class Killer:
             time.sleep(0.05)
         for one in self.lost:
             found = books.read(self.database, lambda conn, id_=one.id: books.charged(conn, id_))
-            assert found.rate_msats == 0, one
+            assert (found.rate_msats, found.uses) == (0, frozenset()), (one, found)
             assert found.until is None or found.until <= one.at + TOLERANCE, (one, found)
         self.lost.clear()
 

@@ -1,4 +1,4 @@
-"""What is kept pays until it was last seen, if a start finds that it is gone."""
+"""What is kept pays until it was last seen, if a start finds that it is gone; and is used no longer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, func, select
 
+from sandboxer.accounts import records as accounts
 from sandboxer.artifacts.images.published.use_cases import Wanted as WantedImage
 from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
 from sandboxer.artifacts.volumes.use_cases import Wanted as WantedVolume
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.statements import actuals
 from sandboxer.money.tables import meter_segments, meters
+from sandboxer.money.usage_feed import segments_page
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, lifetime, pause
 from sandboxer.wiring import Platform
@@ -31,9 +34,11 @@ async def keep(platform: Platform, backend: Scripted, kind: str) -> str:
     if kind == "volume":
         volume = await platform.artifacts.volumes.create(WantedVolume(name="v", size_mb=16), ALICE)
         return volume.id
+    if kind == "free sandbox":
+        await give_a_slot(platform)
     sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
     backend.boxes[sandbox.id].disk.write("/root/file", b"x" * 4 * MIB)
-    if kind == "sandbox":
+    if kind in ("sandbox", "free sandbox"):
         return sandbox.id
     if kind == "stopped disk":
         await pause.stop(platform.sandboxes, sandbox.id, ALICE)
@@ -44,6 +49,18 @@ async def keep(platform: Platform, backend: Scripted, kind: str) -> str:
         await platform.artifacts.snapshots.drop(kept.id, ALICE)
     await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
     return image.id if kind == "image" else kept.id
+
+
+async def give_a_slot(platform: Platform) -> None:
+    """Of a tier, in which a sandbox costs nothing."""
+    now = platform.clock.now()
+
+    def entitle(conn: Connection) -> None:
+        accounts.ensure(conn, "alice", actor="test", now=now)
+        until = now + timedelta(days=1)
+        accounts.entitle(conn, "alice", tier=1, until=until, actor="test", reason="bought", now=now)
+
+    await platform.store.write(entitle)
 
 
 def lose_everything(backend: Scripted) -> None:
@@ -99,3 +116,30 @@ async def test_a_start_that_came_to_nothing_has_witnessed_nothing(
     clock.advance(timedelta(seconds=44))
     async with paying(open_one, rates=RATES_OF_KEPT) as platform:
         assert await platform.store.read(lambda conn: charged_until(conn, subject)) == last_seen
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("kind", ["volume", "snapshot", "image", "stopped disk", "sandbox", "free sandbox"])
+async def test_nothing_is_used_after_it_was_last_witnessed(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted, kind: str, is_removed: bool
+) -> None:
+    """A failed sandbox was told to outside billing as running until its record was removed, for nothing."""
+    async with paying(open_one, sats=1_000_000, rates=RATES_OF_KEPT) as platform:
+        subject = await keep(platform, backend, kind)
+        clock.advance(timedelta(seconds=8))
+    last_seen = clock.now()
+    lose_everything(backend)
+    clock.advance(timedelta(seconds=44))
+    async with paying(open_one, rates=RATES_OF_KEPT) as platform:
+        clock.advance(timedelta(hours=1))
+        if is_removed and subject.startswith("sbx_"):
+            await lifetime.destroy(platform.sandboxes, subject, ALICE)
+        clock.advance(timedelta(hours=1))
+        now = clock.now()
+        lines = await platform.store.read(lambda conn: actuals(conn, "alice", subject, now=now))
+        told = await platform.store.read(lambda conn: segments_page(conn, owner="alice"))
+    assert (sum(one.seconds_us for one in lines), max(one.ended_at for one in lines)) == (
+        8_000_000,
+        last_seen,
+    )
+    assert sum(one.seconds_us for one in told if one.subject == subject) == 8_000_000

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import Connection
 
+from sandboxer.money.buckets import settle_account
+from sandboxer.money.heartbeat import record_gap
 from sandboxer.money.metering import change_rate, charge_once, close_meter, open_meter
 from sandboxer.money.policy import Use
+from sandboxer.money.records import Gap, GapKind
+from sandboxer.money.statements import actuals
 from sandboxer.money.usage_feed import SETTLING, DailyFeed, SegmentFeed, segments_page
-from tests.support.money import ALICE, BOB, NOW, fund
+from tests.support.money import ALICE, BOB, NOW, fund, later
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -61,3 +66,18 @@ def test_an_idle_day_is_closed_too_so_that_the_cursor_moves(conn: Connection) ->
     feed = DailyFeed()
     (closed,) = feed.read(conn, feed.last(conn, now=NOW), 1, now=NOW + timedelta(days=1))
     assert (closed.kind, closed.data["accounts"]) == ("usage.day_closed", 0)
+
+
+@pytest.mark.parametrize("rate", [1000, 0])
+def test_time_that_is_given_back_was_not_used(conn: Connection, rate: int) -> None:
+    """It was charged up to a reboot, or cost nothing in a slot of a tier, and had ended before."""
+    fund(conn, ALICE, 10_000)
+    open_meter(conn, ALICE, id="m", subject="sbx_1", use=Use.RUNNING, rate=rate, now=NOW)
+    record_gap(conn, Gap(kind=GapKind.UNWITNESSED, began_at=later(100), ended_at=later(1100)))
+    settle_account(conn, ALICE, now=later(1200))
+    close_meter(conn, "m", now=later(1200), at=later(60))
+    told = segments_page(conn, owner=ALICE)
+    assert sum(one.seconds_us for one in told) == 60_000_000
+    assert sum(one.msats for one in told) == 60 * rate
+    (line,) = actuals(conn, ALICE, "sbx_1", now=later(2000))
+    assert (line.seconds_us, line.msats) == (60_000_000, 60 * rate)

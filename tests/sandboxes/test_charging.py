@@ -16,6 +16,7 @@ from sandboxer.kernel.errors import Forbidden, InsufficientCredit, ProvisionFail
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.metering import open_holds
 from sandboxer.money.policy import Standing, Use
+from sandboxer.money.statements import actuals
 from sandboxer.sandboxes.charging import due
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
@@ -300,6 +301,23 @@ async def test_recreating_charges_nothing_while_it_is_made(
         clock.advance(timedelta(seconds=5))
         bucket = await settled(platform)
         assert (bucket.posted, bucket.held, bucket.flow.rate) == (985, 0, 1000)
+
+
+async def test_what_failed_and_is_made_anew_used_nothing_in_between(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=10))
+    del backend.boxes[sandbox.id]
+    async with paying(open_one) as platform:
+        clock.advance(timedelta(hours=1))
+        await disks.recreate(platform.sandboxes, sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=5))
+        now = clock.now()
+        (line,) = await platform.store.read(lambda conn: actuals(conn, "alice", sandbox.id, now=now))
+        assert (line.use, line.seconds_us) == (Use.RUNNING, 15_000_000)
+        assert (await settled(platform)).posted == 985
 
 
 async def test_in_grace_one_can_stop_and_owes_no_more_than_the_disk(

@@ -8,8 +8,10 @@ from datetime import timedelta
 import pytest
 
 from sandboxer.accounts import records
+from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.money.statements import actuals
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
@@ -154,6 +156,62 @@ async def test_what_pays_stops_paying_when_charging_ends_and_owes_nothing_for_th
             clock.advance(timedelta(seconds=5))
             assert await has(platform) == (985, 0)
             await lifetime.destroy(platform.sandboxes, sandbox.id, ALICE)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+async def test_nothing_is_paid_for_the_time_before_charging_ended_that_nobody_witnessed(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted, is_dead: bool
+) -> None:
+    """What died unseen would have paid until it was found, and nobody gave it back."""
+    async with paying(open_one, sats=1000) as platform:
+        sandbox = await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE)
+        clock.advance(timedelta(seconds=10))
+    if is_dead:
+        del backend.boxes[sandbox.id]
+    clock.advance(timedelta(seconds=44))
+    async with open_one(charging=False) as platform:
+        assert await has(platform) == (990, 0)
+    async with paying(open_one) as platform:
+        assert await has(platform) == (990, 0)
+
+
+@pytest.mark.parametrize("is_entitled", [False, True])
+async def test_time_in_which_nothing_is_charged_is_not_metered(
+    open_one: OpenPlatform, clock: ManualClock, is_entitled: bool
+) -> None:
+    """Of two, one is destroyed meanwhile: it was told to outside billing as running for ever."""
+    async with paying(open_one, sats=1000) as platform:
+        if is_entitled:
+            await entitle(platform)
+        gone, stays = [
+            await creation.create(platform.sandboxes, CreateRequest(ttl="1d"), ALICE) for _ in range(2)
+        ]
+        clock.advance(timedelta(seconds=10))
+    async with open_one(charging=False) as platform:
+        clock.advance(timedelta(hours=1))
+        await lifetime.destroy(platform.sandboxes, gone.id, ALICE)
+    for seconds in (5, 10):
+        async with paying(open_one) as platform:
+            clock.advance(timedelta(seconds=5))
+            assert await used_s(platform, gone.id) == 10
+            assert await used_s(platform, stays.id) == 10 + seconds
+
+
+async def entitle(platform: Platform) -> None:
+    now = platform.clock.now()
+
+    def write(conn):  # type: ignore[no-untyped-def]
+        records.ensure(conn, "alice", actor="test", now=now)
+        until = now + timedelta(days=30)
+        records.entitle(conn, "alice", tier=2, until=until, actor="test", reason="bought", now=now)
+
+    await platform.store.write(write)
+
+
+async def used_s(platform: Platform, sandbox_id: str) -> float:
+    now = platform.clock.now()
+    lines = await platform.store.read(lambda conn: actuals(conn, "alice", sandbox_id, now=now))
+    return sum(line.seconds_us for line in lines) / 1_000_000
 
 
 async def test_what_paid_before_charging_ended_pays_from_when_it_begins_again(

@@ -324,26 +324,27 @@ def open_holds(conn: Connection, owner: str) -> list[Hold]:
     return [Hold(id=id, sats=sats) for id, sats in conn.execute(query)]
 
 
-def end_charges(conn: Connection, *, now: datetime) -> None:
-    """Let every meter run at nothing from now on, and free all holds: the operator charges no more.
+def end_charges(conn: Connection, *, now: datetime, at: datetime | None = None) -> None:
+    """Let every meter measure nothing from `at` on, and free all holds: the operator charges no more.
+
+    `at` is when a server last saw what they measure: what died since is found only when nothing is charged
+    any more, and nobody would give back what it paid until then.
 
     Meters stay open. When people pay here again, each is taken up by what it belongs to; the time between is
     nobody's debt.
     """
-    for row in conn.execute(
-        select(meters).where(meters.c.closed_at.is_(None), meters.c.rate_msats > 0)
-    ).all():
-        meter = meter_of(row)
-        change_rate(conn, meter.id, use=meter.use, rate=0, now=now)
+    measuring = select(meters.c.id).where(meters.c.closed_at.is_(None), meters.c.kind != Use.NOTHING.value)
+    for id in conn.execute(measuring.order_by(meters.c.id)).scalars().all():
+        change_rate(conn, id, use=Use.NOTHING, rate=0, now=now, at=at)
     waiting = select(ledger_pendings.c.id, ledger_pendings.c.debit).where(ledger_pendings.c.id.like("hold:%"))
     for id, debit in conn.execute(waiting).all():
         release(conn, debit.removeprefix(bucket_id("")), id, reason="nothing is charged any more", now=now)
 
 
-def at_nothing(conn: Connection) -> set[str]:
-    """Return the open meters that run at nothing, by id."""
-    query = select(meters.c.id).where(meters.c.closed_at.is_(None), meters.c.rate_msats == 0)
-    return set(conn.execute(query).scalars())
+def at_nothing(conn: Connection) -> dict[str, Use]:
+    """Return the open meters that run at nothing, by id, and what for."""
+    query = select(meters.c.id, meters.c.kind).where(meters.c.closed_at.is_(None), meters.c.rate_msats == 0)
+    return {id: Use(kind) for id, kind in conn.execute(query)}
 
 
 def set_policy(

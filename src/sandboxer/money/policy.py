@@ -38,6 +38,8 @@ class Use(StrEnum):
     # Disk of what is stopped or reaped, of snapshots, images and volumes.
     STORED = "stored"
     EGRESS = "egress"
+    # Of a meter that stays open while there is nothing to measure: no segment is written of that time.
+    NOTHING = "nothing"
 
 
 @value_class

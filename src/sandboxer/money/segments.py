@@ -3,7 +3,7 @@
 The charge is rate × time of all segments and open meters, to the nanosat. A pause is a time that nobody pays
 for: it ends a segment, and the meter goes on after it. If it turns out later that the meter had ended before
 a pause, segments with a rate below zero give back what was charged too much: nothing that was written is
-changed.
+changed. The time of such a segment counts below zero as well (`used_us`).
 
 Spending is counted per account, key and day, so that caps need not add up a whole history. The rows are
 written in the transaction of what was spent: a segment is spread over the days it touched, a gift or a budget
@@ -21,7 +21,15 @@ from typing import Any
 from sqlalchemy import Connection, Insert, Row, func, insert, select, update
 
 from sandboxer.kernel.values import value_class
-from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Msats, Nsats, Rate, Sats
+from sandboxer.money.amounts import (
+    NSATS_PER_MSAT,
+    NSATS_PER_SAT,
+    Msats,
+    Nsats,
+    Rate,
+    Sats,
+    microseconds,
+)
 from sandboxer.money.policy import Use, nsats_between
 from sandboxer.money.records import Position, Span, counted_nsats
 from sandboxer.money.tables import meter_segments, meters, spent_days
@@ -29,6 +37,8 @@ from sandboxer.store.databases import insert_unless_there
 from sandboxer.store.rows import from_row
 
 _DAY = timedelta(days=1)
+# How the id of a segment ends that gives back another one, or a part of it.
+_BACK = ":back"
 _columns = spent_days.c
 
 
@@ -186,7 +196,8 @@ def pause_meters(conn: Connection, owner: str, spans: Iterable[Span], *, with_fr
 
 def add_segment(conn: Connection, meter: Meter, ended: datetime) -> None:
     """Write what the meter used since its present rate began, or since its last pause."""
-    _write(conn, meter, f"{meter.id}:{meter.segments}", meter.rate, meter.began_at, ended)
+    if meter.use is not Use.NOTHING:
+        _write(conn, meter, f"{meter.id}:{meter.segments}", meter.rate, meter.began_at, ended)
 
 
 def give_back(conn: Connection, meter: Meter, ended: datetime) -> Nsats:
@@ -204,9 +215,18 @@ def give_back(conn: Connection, meter: Meter, ended: datetime) -> Nsats:
     nsats = 0
     for row in conn.execute(later.order_by(segment.seq)).all():
         began = max(row.began_at, ended)
-        _write(conn, meter, f"{row.id}:back", -meter.rate, began, row.ended_at)
+        _write(conn, meter, f"{row.id}{_BACK}", -meter.rate, began, row.ended_at)
         nsats -= nsats_between(meter.rate, began, row.ended_at)
     return nsats
+
+
+def used_us(id: str, began: datetime, ended: datetime) -> int:
+    """Return the microseconds of a segment or meter; below zero if the segment gives time back.
+
+    Its id tells, because what costs nothing has no rate that could.
+    """
+    span = max(0, microseconds(ended - began))
+    return -span if id.endswith(_BACK) else span
 
 
 def _pause(conn: Connection, meter: Meter, began: datetime, ended: datetime) -> None:

@@ -19,11 +19,12 @@ from sqlalchemy import Column, Connection, Row, func, select, tuple_
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import value_class
-from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
+from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.ledger import from_row
 from sandboxer.money.policy import Standing, Use, nsats_between, reap_at
 from sandboxer.money.records import bucket_id, counted
+from sandboxer.money.segments import used_us
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
@@ -167,7 +168,7 @@ def usage(
             use=Use(row.kind),
             began_at=min(began, before.began_at) if before else began,
             ended_at=max(ended, before.ended_at) if before else ended,
-            seconds_us=(before.seconds_us if before else 0) + _seconds_us(row, began, ended),
+            seconds_us=(before.seconds_us if before else 0) + used_us(row.id, began, ended),
             nsats=(before.nsats if before else 0) + nsats,
         )
     return [sums[key] for key in sorted(sums)]
@@ -254,7 +255,10 @@ def _segments(
     conn: Connection, owner: str, since: datetime, until: datetime, now: datetime, subject: str | None
 ) -> Iterator[tuple[Row[Any], datetime, datetime]]:
     running = select(meters).where(
-        meters.c.owner == owner, meters.c.closed_at.is_(None), meters.c.began_at < until
+        meters.c.owner == owner,
+        meters.c.closed_at.is_(None),
+        meters.c.began_at < until,
+        meters.c.kind != Use.NOTHING.value,
     )
     if subject is not None:
         running = running.where(meters.c.subject == subject)
@@ -268,12 +272,6 @@ def _segments(
             yield row, row.began_at, row.began_at
             for began, ended in counted(position, row.began_at, now):
                 yield row, began, ended
-
-
-def _seconds_us(row: Row[Any], began: datetime, ended: datetime) -> int:
-    """Return the microseconds of a segment; below zero if the segment gives time back."""
-    span = max(0, microseconds(ended - began))
-    return -span if row.rate_msats < 0 else span
 
 
 def _ended_segments(

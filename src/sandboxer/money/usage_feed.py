@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, union
 
 from sandboxer.kernel.values import value_class
-from sandboxer.money.amounts import NSATS_PER_MSAT, microseconds
+from sandboxer.money.amounts import NSATS_PER_MSAT
 from sandboxer.money.policy import nsats_between
+from sandboxer.money.segments import used_us
 from sandboxer.money.statements import UsageLine, usage
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.observe.webhooks.outbox import Happening
@@ -38,6 +39,7 @@ class Segment:
     rate_msats: int
     began_at: datetime
     ended_at: datetime
+    # Both are below zero if it gives back what an earlier one had counted.
     seconds_us: int
     msats: int
 
@@ -195,6 +197,6 @@ def _segment(row: Row[Any]) -> Segment:
         row,
         account=row.owner,
         use=row.kind,
-        seconds_us=microseconds(row.ended_at - row.began_at),
+        seconds_us=used_us(row.id, row.began_at, row.ended_at),
         msats=nsats // NSATS_PER_MSAT,
     )

@@ -191,14 +191,15 @@ class Charging:
         return {}
 
     def to_take_up(self, conn: Connection, sandboxes: Sequence[Sandbox]) -> list[Sandbox]:
-        """Return those that have a price and pay nothing, since nothing was charged when they last changed:
-        what paid before, and disks of what began for nothing. What runs for nothing pays when it gets more.
+        """Return those that have a price and are not metered, since nothing was charged when they last
+        changed: what was before, and disks of what began for nothing. What runs for nothing pays when it gets
+        more.
         """
         waiting = at_nothing(conn)
         return [
             one
             for one in sandboxes
-            if (meter_id(one.id) in waiting and rate_now(one) > 0)
+            if _is_waiting(one, waiting.get(meter_id(one.id)))
             or (one.terms.is_free and one.state is State.STOPPED and self._card(one).stored)
         ]
 
@@ -318,7 +319,7 @@ class Charging:
         if after.state in _OVER:
             close_meter(conn, meter.id, now=now, at=at)
             return
-        use, rate = wanted or (meter.use, 0)
+        use, rate = wanted or (Use.NOTHING, 0)
         change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version)
         if rate > meter.rate:
             _look_for_caps(conn, after, now)
@@ -376,6 +377,12 @@ def _available_to(conn: Connection, sandbox: Sandbox, bucket: Bucket) -> Sats:
 def _charges_alike(before: Sandbox, after: Sandbox) -> bool:
     is_over_in_both = (before.state in _OVER) == (after.state in _OVER)
     return before.state is not State.PROVISIONING and is_over_in_both and due(before) == due(after)
+
+
+def _is_waiting(sandbox: Sandbox, use: Use | None) -> bool:
+    """Return whether its meter, which runs at nothing for `use`, is to go on. None: no meter does."""
+    wanted = due(sandbox)
+    return use is not None and wanted is not None and (wanted[1] > 0 or use is Use.NOTHING)
 
 
 def living_of(sandbox: Sandbox) -> Living:

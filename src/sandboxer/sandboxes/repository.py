@@ -66,7 +66,7 @@ class Charges(Protocol):
         """Return how long its disk is kept when it stops: at most the retention time."""
 
     def to_take_up(self, conn: Connection, sandboxes: Sequence[Sandbox]) -> list[Sandbox]:
-        """Return those that have a price and pay nothing, since nothing was charged when they changed."""
+        """Return those that have a price and are not metered, since nothing was charged when they changed."""
 
     def taken_up(self, sandbox: Sandbox) -> Terms:
         """Return the terms on which such a one goes on."""
@@ -134,7 +134,7 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         )
 
     async def to_take_up(self) -> list[Sandbox]:
-        """Return what has a price and pays nothing, because nothing was charged until now."""
+        """Return what has a price and is not metered, because nothing was charged until now."""
         charges, living = self._charges, list(self.living())
         if charges is None or not living:
             return []

@@ -140,7 +140,7 @@ class UsageSegment(Answer):
     rate_msats: int
     began_at: Moment
     ended_at: Moment
-    seconds: float
+    seconds: Annotated[float, Field(description="Below zero: time of an earlier segment is given back.")]
     msats: Annotated[int, Field(description="Rounded down; the rate and the times say it exactly.")]
 
 

@@ -132,7 +132,7 @@ async def open_sandboxes(
         )
     )
     if not settings.is_charged:
-        await store.write(lambda conn: end_charges(conn, now=clock.now()))
+        await store.write(lambda conn: end_charges(conn, now=clock.now(), at=timekeeper.last_witnessed))
     else:
         charging = Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
