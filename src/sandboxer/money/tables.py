@@ -157,7 +157,7 @@ meters = Table(
     Column("owner", Text, nullable=False),
     # What it measures: a sandbox, a snapshot, a volume.
     Column("subject", Text, nullable=False),
-    # What the present rate is for: running, frozen, stored.
+    # What the present rate is for: running, frozen, stored; or nothing, while there is nothing to measure.
     Column("kind", Text, nullable=False),
     Column("rate_msats", BigInteger, nullable=False),
     # Since when at this rate, or since the last gap; what was before is in `meter_segments`.
