@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "loop.h"
 
 #define UNFINISHED ".new"
+#define SOCKET "api.sock"
 
 static int folder = -1;
 
@@ -17,10 +20,15 @@ void inside_open(int fd)
     folder = fd;
 }
 
-/* One name, of a file that is seen: not a path, and not what is being written. */
+bool inside_is_socket(struct text name)
+{
+    return name.len == sizeof SOCKET - 1 && !memcmp(name.at, SOCKET, name.len);
+}
+
+/* One name, of a file that is seen: not a path, not what is being written, and not the socket. */
 static bool is_name(struct text t)
 {
-    return t.len && t.len <= MAX_NAME && t.at[0] != '.' && !memchr(t.at, '/', t.len);
+    return t.len && t.len <= MAX_NAME && t.at[0] != '.' && !memchr(t.at, '/', t.len) && !inside_is_socket(t);
 }
 
 static int fill(int fd, struct text content)
@@ -54,4 +62,33 @@ int inside_write(const struct request *r)
     if (err)
         unlinkat(folder, UNFINISHED, 0);
     return err;
+}
+
+/* Root's alone before anybody can connect. By its name in the folder, which is at no path that we could bind. */
+int inside_listen(int backlog)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+    if (folder < 0) {
+        errno = ENOSYS;
+        return -1;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    unlinkat(folder, SOCKET, 0);
+    int failed = fchdir(folder) || bind(fd, (struct sockaddr *)&at, sizeof at) || fchmodat(folder, SOCKET, 0600, 0) ||
+                 listen(fd, backlog);
+    int err = errno;
+    if (chdir("/"))
+        _exit(1);                       /* never: it is the root */
+    if (!failed)
+        return fd;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+void inside_unlisten(void)
+{
+    unlinkat(folder, SOCKET, 0);
 }

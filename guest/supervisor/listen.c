@@ -1,5 +1,6 @@
-/* Inside ports that lead outwards: whoever connects to one is announced to the host, which dials a stream for
- * each. A port outlives the connection that asked for it: while a new server starts, callers wait in its queue. */
+/* Inside ports that lead outwards, and one socket in a folder: whoever connects to one is announced to the host, which
+ * dials a stream for each. A port outlives the connection that asked for it: while a new server starts, callers wait in
+ * its queue. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,7 +14,7 @@
 enum { BACKLOG = 128 };
 
 struct relayed {
-    uint16_t port;                      /* 0: free */
+    uint32_t port;                      /* 0: free; PORT_INSIDE: the socket in our folder */
     struct source at[2];                /* 127.0.0.1 and ::1; the second may be missing */
     struct conn *told;
     bool inherited;                     /* open from the first to the last, whoever asks for it */
@@ -46,6 +47,30 @@ static int open_port(int family, const void *address, socklen_t size)
     return -1;
 }
 
+static struct source at_port(struct relayed *p, int fd)
+{
+    return (struct source){.kind = SRC_RELAY, .fd = fd, .owner = p};
+}
+
+static int open_socket(struct relayed *p)
+{
+    int fd = inside_listen(BACKLOG);
+    if (fd < 0)
+        return errno;
+    p->at[0] = at_port(p, fd);
+    p->at[1] = at_port(p, -1);
+    p->port = PORT_INSIDE;
+    return 0;
+}
+
+/* Which one a request means; 0: none that there can be. */
+static uint32_t meant(const struct request *r)
+{
+    if (r->path.len)
+        return inside_is_socket(r->path) && !r->port ? PORT_INSIDE : 0;
+    return r->port <= 65535 ? r->port : 0;
+}
+
 static struct relayed *find_port(uint32_t port)
 {
     for (int i = 0; i < MAX_RELAYED; i++)
@@ -70,11 +95,6 @@ static void watch_for_calls(void)
         for (int k = 0; k < 2; k++)
             if (ports[i].port)
                 loop_watch(&ports[i].at[k], ports[i].unused || (ports[i].told && has_room) ? EPOLLIN : 0);
-}
-
-static struct source at_port(struct relayed *p, int fd)
-{
-    return (struct source){.kind = SRC_RELAY, .fd = fd, .owner = p};
 }
 
 static int open_six(uint16_t port)
@@ -117,12 +137,13 @@ static void send_away(int listener)
 
 int relay_listen(struct conn *c, const struct request *r)
 {
-    if (!r->port || r->port > 65535 || c->relayed)
+    uint32_t port = meant(r);
+    if (!port || c->relayed)
         return EINVAL;
-    struct relayed *p = find_port(r->port);
+    struct relayed *p = find_port(port);
     if (!p) {
         p = find_port(0);
-        int err = p ? open_both(p, r->port) : ENOSPC;
+        int err = !p ? ENOSPC : port == PORT_INSIDE ? open_socket(p) : open_both(p, (uint16_t)port);
         if (err)
             return err;
     }
@@ -157,9 +178,12 @@ void relay_left(struct conn *c)
 
 int relay_unlisten(const struct request *r)
 {
-    struct relayed *p = r->port ? find_port(r->port) : NULL;
+    uint32_t port = meant(r);
+    struct relayed *p = port ? find_port(port) : NULL;
     if (!p)
         return ENOENT;
+    if (port == PORT_INSIDE)
+        inside_unlisten();
     if (p->told)
         conn_close(p->told);
     if (p->inherited) {

@@ -137,6 +137,9 @@ int relay_take(uint64_t call);          /* the descriptor of a call, now the cal
 /* inside.c: the folder that tells a sandbox where it is; 0 or errno */
 void inside_open(int fd);
 int inside_write(const struct request *r);
+bool inside_is_socket(struct text name);
+int inside_listen(int backlog);         /* the socket in it, or -1 with errno */
+void inside_unlisten(void);
 
 /* ask.c: somebody inside wants a socket whose buffers are charged to nobody */
 void ask_ready(struct source *s);

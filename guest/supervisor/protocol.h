@@ -12,6 +12,7 @@ enum {
     TLV_HEADER = 6,                 /* u16 tag, u32 length */
     MAX_ID = 64,
     MAX_TAG = 1024,
+    PORT_INSIDE = 65536,            /* in ANNOUNCE: the socket that LISTEN named by PATH */
     MAX_NAME = 64,                  /* of a file that DESCRIBE writes */
     MAX_CONTENT = 64 * 1024,        /* of it */
     MAX_AFTER = 32 * 1024,          /* longer than any path that a listing can name */

@@ -52,6 +52,9 @@ def why_not(words: list[str]) -> str | None:
     """Follows the words as far as they name verbs; says which of them does not exist."""
     if words[0] in PROSE or words[:2] == ["image", "manifest"]:
         return None
+    # A verb of the client inside (guest/client), which is another program.
+    if words[0] == "api":
+        return None
     known: Any = None
     for number, word in enumerate(words):
         if number and not isinstance(known, TyperGroup):

@@ -15,11 +15,12 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from sandboxer.accounts.limits import Network, client_address, is_trusted
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.fairness import LocalAllowances, Turns, WorkBounds
 from sandboxer.kernel.values import value_class
 
@@ -87,7 +88,18 @@ class Holder(Protocol):
 class Slot:
     """The place of one connection among the others."""
 
-    __slots__ = ("_front", "account", "address", "closing_at", "holder", "is_inside", "rest_s", "uid")
+    __slots__ = (
+        "_front",
+        "account",
+        "address",
+        "closing_at",
+        "holder",
+        "is_inside",
+        "on_leave",
+        "rest_s",
+        "sandbox",
+        "uid",
+    )
 
     def __init__(self, front: Front, address: str | None, holder: Holder, uid: int | None = None) -> None:
         self._front = front
@@ -101,6 +113,9 @@ class Slot:
         # How long its first request waits before it is read.
         self.rest_s = 0.0
         self.closing_at: float | None = None
+        # The sandbox whose programs opened it, as a caller; nothing that they say makes them another.
+        self.sandbox: Caller | None = None
+        self.on_leave: Callable[[], None] | None = None
 
     def waits(self) -> None:
         """It waits for its client: nothing of ours is under way."""
@@ -121,6 +136,8 @@ class Slot:
     def leave(self) -> None:
         if self.is_inside:
             self._front.leave(self)
+            if self.on_leave is not None:
+                self.on_leave()
 
 
 class Front:
@@ -145,11 +162,15 @@ class Front:
         self._waiting: OrderedDict[Slot, None] = OrderedDict()
         self._idle: OrderedDict[Slot, None] = OrderedDict()
 
-    def enter(self, peer: str | None, holder: Holder, uid: int | None = None) -> Slot | None:
+    def enter(
+        self, peer: str | None, holder: Holder, uid: int | None = None, sandbox: Caller | None = None
+    ) -> Slot | None:
         """Returns a slot for a new connection, which then waits for its first byte; None if there is none."""
         address = None if is_trusted(peer, self._trusted) else client_address(peer, (), ())
         if uid is not None:
             address = f"uid:{uid}"
+        if sandbox is not None:
+            address = sandbox.public_key
         if address is not None and self._unknown[address] >= self.bounds.per_address:
             if not (ours := self._waiting_of.get(address)):
                 return None
@@ -160,6 +181,7 @@ class Front:
                 return None
             self._send_away(next(iter(waiting)))
         slot = Slot(self, address, holder, uid)
+        slot.sandbox = sandbox
         self.slots.add(slot)
         if address is not None:
             self._unknown[address] += 1

@@ -68,6 +68,28 @@ def parse_scopes(words: Iterable[str]) -> frozenset[Scope]:
     return frozenset(Scope(word) for word in given)
 
 
+# What makes, uses and ends sandboxes.
+_USUAL = frozenset(
+    {
+        Scope.SANDBOXES_READ,
+        Scope.SANDBOXES_CREATE,
+        Scope.SANDBOXES_MANAGE,
+        Scope.SANDBOXES_DESTROY,
+        Scope.EXEC,
+        Scope.FILES_READ,
+        Scope.FILES_WRITE,
+        Scope.ACCOUNT_READ,
+    }
+)
+
+
+def usual_scopes(depth: int) -> frozenset[Scope]:
+    """Return what a sandbox may do from inside unless it is said otherwise; to grant as much in turn only
+    where a generation may follow.
+    """
+    return _USUAL | {Scope.KEYS_DELEGATE} if depth else _USUAL
+
+
 def scopes_to_json(scopes: Iterable[Scope]) -> list[str]:
     return sorted(scope.value for scope in scopes)
 
@@ -404,11 +426,15 @@ PREFIX = "unix:"
 _NOBODY = 65534
 
 
+# Programs in a sandbox that may speak to the platform, by the id of the sandbox.
+INSIDE = "inside:"
+
+
 def is_local(caller: Caller) -> bool:
-    """Says whether a caller is known by the socket alone. Such a caller has nothing that could be stolen, and
-    makes nothing that would outlive his membership in the group.
+    """Says whether a caller is known by the socket alone: a user of this machine, or a sandbox. Such a caller
+    has nothing that could be stolen, and makes nothing that would outlive what he is known by.
     """
-    return caller.public_key.startswith(PREFIX)
+    return caller.public_key.startswith((PREFIX, INSIDE))
 
 
 @value_class

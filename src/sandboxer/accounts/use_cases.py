@@ -137,7 +137,7 @@ async def cut_key(
             now=now,
         )
         if is_charged and not wish.budget_sats and made.root != OWNER_ACCOUNT:
-            _demand_funds(conn, made, now=now)
+            demand_funds_for_key(conn, made, now=now)
         keys.insert(conn, new, actor=f"key:{who.public_key}", expires_at=made.expires_at)
         if bind is not None:
             # The budget has moved with it: a repeated request must not move another.
@@ -148,7 +148,7 @@ async def cut_key(
         return await store.write(write), new
 
 
-def _demand_funds(conn: Connection, made: delegation.DelegatedKey, *, now: datetime) -> None:
+def demand_funds_for_key(conn: Connection, made: delegation.DelegatedKey, *, now: datetime) -> None:
     """Each key has an account, which may keep a little for nothing: so nobody has many of them so."""
     count = delegation.living_below(conn, made.root)
     try:

@@ -405,6 +405,21 @@ class Described(Protocol):
         """
 
 
+# In `INSIDE`, for root inside alone: who connects to it is led to the host.
+INSIDE_SOCKET = "api.sock"
+
+
+@runtime_checkable
+class RelaysSocket(Protocol):
+    """A guest that can relay a socket in `INSIDE` outwards."""
+
+    async def listen_inside(self) -> Relay:
+        """Listens there, and replaces whoever did before. Raises NotAvailable, GuestRefused."""
+
+    async def unlisten_inside(self) -> None:
+        """Takes the socket away. None there is success."""
+
+
 @runtime_checkable
 class Relays(Protocol):
     """A guest that can relay inside ports outwards."""

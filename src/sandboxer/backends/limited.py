@@ -160,9 +160,12 @@ class LimitedGuest:
         await self._inner.feed(process_id, data, close=close, offset=offset)
 
 
+_OPTIONAL = ("listen", "unlisten", "listen_inside", "unlisten_inside", "connect_socket", "describe")
+
+
 def limited(guest: Guest, limits: CallLimits | None = None) -> Guest:
     """Returns the guest with limits. It keeps its optional abilities (relays, unix sockets)."""
-    kind = _kind(LimitedGuest, type(guest), ("listen", "unlisten", "connect_socket", "describe"))
+    kind = _kind(LimitedGuest, type(guest), _OPTIONAL)
     made: Guest = kind(guest, limits or LIMITS)
     return made
 

@@ -55,6 +55,28 @@ class AtEnd(StrEnum):
     SLEEP = "sleep"
 
 
+class OnParentEnd(StrEnum):
+    """What becomes of the sandboxes that were made from inside one, when that ends."""
+
+    END = "end"
+    # They go on with what they were given; the account of whoever made their parent can end them.
+    ADOPT = "adopt"
+
+
+@value_class
+class Inception:
+    """What a sandbox was granted: to make others from inside, within these bounds."""
+
+    # Moved from the balance of whoever made it.
+    budget_sats: int
+    # How many generations may follow below those that it makes.
+    depth: int
+    # How many sandboxes there may be at once, all generations together; None: no limit.
+    slots: int | None
+    scopes: tuple[str, ...]
+    on_parent_end: OnParentEnd
+
+
 @value_class
 class Sandbox(Record):
     name: str | None
@@ -100,6 +122,8 @@ class Sandbox(Record):
     # What it has attached, from its creation until it is destroyed.
     volumes: tuple[VolumeMount, ...] = ()
     at_end: AtEnd = AtEnd.DESTROY
+    # None: it may not speak to the platform. A copy of its disk has none of it.
+    inception: Inception | None = None
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -151,6 +175,7 @@ sandboxes = Table(
     Column("origin", Text),
     Column("volumes", JsonValue),
     Column("at_end", Text),
+    Column("inception", JsonValue),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
     # No two that an account could still use have the same name.
@@ -173,6 +198,16 @@ _RESOURCES = parts(Resources)
 
 def _unboosted(kept: Mapping[str, Any]) -> Unboosted:
     return Unboosted(resources=_RESOURCES.read(kept["resources"]), terms=money_terms.from_json(kept["terms"]))
+
+
+def _inception(kept: Mapping[str, Any]) -> Inception:
+    return Inception(
+        budget_sats=kept["budget_sats"],
+        depth=kept["depth"],
+        slots=kept["slots"],
+        scopes=tuple(kept["scopes"]),
+        on_parent_end=OnParentEnd(kept["on_parent_end"]),
+    )
 
 
 class SandboxRows(Rows[Sandbox]):
@@ -222,6 +257,18 @@ rows = SandboxRows(
         ),
         "terms": Cell(write=money_terms.to_json, read=money_terms.from_json),
         "at_end": Cell(write=lambda at: at.value, read=lambda kept: AtEnd(kept or AtEnd.DESTROY)),
+        "inception": optional(
+            Cell(
+                write=lambda one: {
+                    "budget_sats": one.budget_sats,
+                    "depth": one.depth,
+                    "slots": one.slots,
+                    "scopes": list(one.scopes),
+                    "on_parent_end": one.on_parent_end.value,
+                },
+                read=_inception,
+            )
+        ),
         "boosted_from": optional(
             Cell(
                 write=lambda kept: {

@@ -14,7 +14,7 @@ from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Una
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, NetworkMost, Profile, WorkspaceAccess, excess
-from sandboxer.sandboxes.records import AtEnd, Sandbox
+from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 from sandboxer.sandboxes.terms import Terms
 
 
@@ -84,6 +84,8 @@ class CreateRequest(WantedSandbox):
     # Used instead of an image; it was checked that the caller may use it.
     origin: Origin | None = None
     at_end: AtEnd = AtEnd.DESTROY
+    # What it may do from inside; it is granted in the transaction of the record.
+    inception: Inception | None = None
 
 
 def name_within(name: str | None) -> str | None:
@@ -139,6 +141,7 @@ def plan(
         origin=None if request.origin is None else request.origin.disk_id,
         volumes=request.volumes,
         at_end=request.at_end,
+        inception=request.inception,
     )
 
 

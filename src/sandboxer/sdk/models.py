@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from sandboxer.wire.processes import TerminalList as TerminalList
     from sandboxer.wire.sandboxes import AttachedVolume as AttachedVolume
     from sandboxer.wire.sandboxes import Expired as Expired
+    from sandboxer.wire.sandboxes import Inception as Inception
     from sandboxer.wire.sandboxes import Reachability as Reachability
     from sandboxer.wire.sandboxes import Reaped as Reaped
     from sandboxer.wire.sandboxes import Resources as Resources
@@ -243,6 +244,7 @@ _HOMES = {
     "Image": "sandboxer.wire.catalogue:Image",
     "ImageGrants": "sandboxer.wire.images:ImageGrants",
     "ImageList": "sandboxer.wire.catalogue:ImageList",
+    "Inception": "sandboxer.wire.sandboxes:Inception",
     "InjectedSecret": "sandboxer.wire.secrets:InjectedSecret",
     "InjectedSecretList": "sandboxer.wire.secrets:InjectedSecretList",
     "Interrupted": "sandboxer.wire.sessions:Interrupted",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from sandboxer.wire.accounts import MAX_SATS
 from sandboxer.wire.words import (
     MAX_LABELS,
     Answer,
@@ -128,6 +129,35 @@ WantedVolumes = Annotated[
 ]
 
 
+class WantedInception(Request):
+    """Lets programs in it speak to this API, within these bounds, by `/run/sandboxer/api.sock`. No key exists
+    inside.
+    """
+
+    budget_sats: Annotated[
+        int, Field(ge=0, le=MAX_SATS, description="Moved from your balance; what is left comes back.")
+    ] = 0
+    depth: Annotated[
+        int, Field(ge=0, le=1000, description="Generations that sandboxes made by it may grant in turn.")
+    ] = 0
+    slots: Annotated[
+        int | None,
+        Field(ge=0, le=1_000_000, description="Sandboxes at once, of all generations; null: as many as you."),
+    ] = 1
+    scopes: Annotated[
+        list[Annotated[str, Field(max_length=64)]] | None,
+        Field(
+            max_length=32,
+            description="What it may do, as for a delegated key; null: make, use and end sandboxes.",
+            examples=[["sandboxes:create", "sandboxes:read", "exec"]],
+        ),
+    ] = None
+    on_parent_end: Annotated[
+        Literal["end", "adopt"],
+        Field(description="When it ends, those that it made end too, or go on with what they were given."),
+    ] = "end"
+
+
 class CreateSandbox(Request):
     """Everything is optional: an empty body makes a sandbox of the default profile."""
 
@@ -175,6 +205,17 @@ class CreateSandbox(Request):
         Field(description="Begin as a copy of this snapshot, instead of an image; it says what is left out."),
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
+    inception: WantedInception | None = None
+
+
+class Inception(Answer):
+    """What it may do from inside."""
+
+    budget_sats: int
+    depth: int
+    slots: int | None = None
+    scopes: list[str]
+    on_parent_end: Literal["end", "adopt"]
 
 
 class Resources(Answer):
@@ -236,6 +277,9 @@ class Sandbox(Answer):
     quote_id: Annotated[str | None, Field(description="The quote that promised its rates.")] = None
     snapshot: Annotated[str | None, Field(description="Of which its disk began as a copy.")] = None
     volumes: list[AttachedVolume] = Field(default_factory=_no_volumes)
+    inception: Annotated[
+        Inception | None, Field(description="What it was granted; null: it may not speak to this API.")
+    ] = None
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),

@@ -23,6 +23,7 @@ from sandboxer.access.sudo import SudoHook
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
+from sandboxer.agents.inception.use_cases import Inception, open_inception
 from sandboxer.agents.inside.use_cases import open_descriptions
 from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.dependencies import Artifacts, open_artifacts
@@ -111,6 +112,7 @@ class UpperDependencies:
     artifacts: Artifacts
     admission: Admission
     purchases: Purchases
+    inception: Inception
 
 
 @asynccontextmanager
@@ -264,8 +266,8 @@ async def open_upper_dependencies(
         _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget, execution.endings)
     )
     admission = _admission(settings, sandboxes, slots, authorities, artifacts, gate)
-    await closing.enter_async_context(open_descriptions(sandboxes, store))
     return UpperDependencies(
+        inception=await _open_inside(settings, sandboxes, store, slots, closing),
         admission=admission,
         purchases=Purchases(
             sandboxes=sandboxes, admission=admission, pricing=settings.prices, least=settings.holds.slice
@@ -276,6 +278,20 @@ async def open_upper_dependencies(
         access=access,
         artifacts=artifacts,
     )
+
+
+async def _open_inside(
+    settings: Settings,
+    sandboxes: SandboxDependencies,
+    store: Store,
+    slots: Slots,
+    closing: AsyncExitStack,
+) -> Inception:
+    opening = open_inception(sandboxes, store, slots, is_charged=settings.is_charged)
+    inception = await closing.enter_async_context(opening)
+    # Told last: what a sandbox reads is there by then.
+    await closing.enter_async_context(open_descriptions(sandboxes, store, inception.relays.leads))
+    return inception
 
 
 def _admission(

@@ -51,15 +51,24 @@ async def on_real_walls(
             await asyncio.to_thread(subprocess.run, ["umount", str(pool)], check=True)
 
 
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[Served]:
+def _settings(state: Path, *, charging: bool) -> Settings:
     if why := why_not():
         pytest.skip(why)
-    state = tmp_path / "state"
-    settings = Settings(
-        state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800, charging=True
+    return Settings(
+        state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800, charging=charging
     )
-    async with on_real_walls(settings, disk_mb=128) as running:
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Served]:
+    async with on_real_walls(_settings(tmp_path / "state", charging=True), disk_mb=128) as running:
+        yield running
+
+
+@pytest.fixture
+async def free(tmp_path: Path) -> AsyncIterator[Served]:
+    """One that charges nothing."""
+    async with on_real_walls(_settings(tmp_path / "state", charging=False), disk_mb=128) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sandboxer import __version__
 from sandboxer.backends.guest import INSIDE
 from sandboxer.kernel.values import value_class
-from sandboxer.sandboxes.records import AtEnd, Sandbox
+from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 
 FILE, PAGE = "sandbox.json", "README"
 # Counted up when a member changes its meaning; members are only added otherwise.
@@ -33,6 +33,8 @@ class Place:
 
     # How many accounts are above the one that made it: 0 for one made from outside.
     depth: int = 0
+    # By which it can speak to the platform, within what it was granted; None: it cannot.
+    socket: str | None = None
 
 
 def facts_of(sandbox: Sandbox, place: Place) -> dict[str, Any]:
@@ -59,9 +61,21 @@ def facts_of(sandbox: Sandbox, place: Place) -> dict[str, Any]:
         "ends_at": _moment(sandbox.expires_at),
         "at_end": sandbox.at_end.value,
         "idle_timeout_s": None if idle is None else idle.total_seconds(),
-        "budget": None,
-        "api": None,
+        "budget": _granted(sandbox.inception) if place.socket is not None else None,
+        "api": None if place.socket is None else {"socket": place.socket, "url": "http://localhost"},
         "tools": {"client": CLIENT},
+    }
+
+
+def _granted(inception: Inception | None) -> dict[str, Any] | None:
+    if inception is None:
+        return None
+    return {
+        "sats": inception.budget_sats,
+        "depth": inception.depth,
+        "slots": inception.slots,
+        "scopes": list(inception.scopes),
+        "on_parent_end": inception.on_parent_end.value,
     }
 
 
@@ -88,9 +102,21 @@ def _page(facts: Mapping[str, Any]) -> str:
     if facts["idle_timeout_s"] is not None:
         lines.append(f"It ends earlier if nothing happens in it for {facts['idle_timeout_s']:g} seconds.")
     lines += [
-        "It cannot reach the platform's API: whoever makes a sandbox can grant it that.",
+        *_on_the_api(facts),
         "",
         f"The same for programs: {INSIDE}/{FILE}. By command: sandboxer discover",
         "",
     ]
     return "\n".join(lines)
+
+
+def _on_the_api(facts: Mapping[str, Any]) -> list[str]:
+    if facts["api"] is None:
+        return ["It cannot reach the platform's API: whoever makes a sandbox can grant it that."]
+    granted = facts["budget"]
+    slots = "any number of" if granted["slots"] is None else granted["slots"]
+    return [
+        f"Its root can ask the platform, as: sandboxer api GET /v1/sandboxes  ({facts['api']['socket']})",
+        f"Granted: {granted['sats']} sats, {slots} sandboxes at once, and {granted['depth']} generations"
+        " below those.",
+    ]

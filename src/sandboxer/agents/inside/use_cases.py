@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.agents.inside.description import Place, facts_of, files_of
 from sandboxer.backends.contract import Handle
-from sandboxer.backends.guest import Described
+from sandboxer.backends.guest import INSIDE, INSIDE_SOCKET, Described
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.dependencies import SandboxDependencies
@@ -33,8 +34,10 @@ _PLACES_KEPT = 10_000
 
 
 class Descriptions:
-    def __init__(self, sandboxes: SandboxDependencies, store: Store) -> None:
+    def __init__(self, sandboxes: SandboxDependencies, store: Store, leads: Callable[[str], bool]) -> None:
+        """`leads` says whether a sandbox can speak to the platform."""
         self._sandboxes = sandboxes
+        self._leads = leads
         self._store = store
         # What each was told last, and the handle of the processes that were.
         self._told: dict[str, tuple[Handle, dict[str, str]]] = {}
@@ -58,7 +61,10 @@ class Descriptions:
     async def _tell(self, sandbox: Sandbox) -> None:
         if sandbox.handle is None:
             return
-        files = files_of(facts_of(sandbox, await self._place(sandbox.account)))
+        place = await self._place(sandbox.account)
+        if self._leads(sandbox.id):
+            place = replace(place, socket=f"{INSIDE}/{INSIDE_SOCKET}")
+        files = files_of(facts_of(sandbox, place))
         wanted = (sandbox.handle, files)
         if self._told.get(sandbox.id) == wanted:
             return
@@ -87,8 +93,10 @@ class Descriptions:
 
 
 @asynccontextmanager
-async def open_descriptions(sandboxes: SandboxDependencies, store: Store) -> AsyncIterator[Descriptions]:
-    descriptions = Descriptions(sandboxes, store)
+async def open_descriptions(
+    sandboxes: SandboxDependencies, store: Store, leads: Callable[[str], bool]
+) -> AsyncIterator[Descriptions]:
+    descriptions = Descriptions(sandboxes, store, leads)
     sandboxes.repository.after_change(descriptions.tell)
     async with own_tasks() as tasks:
         tasks.start(descriptions.tell_all(), name="descriptions of sandboxes that run already")

@@ -113,6 +113,12 @@ class NamespacesGuest:
     async def unlisten(self, port: int) -> None:
         await self._line.unlisten(port)
 
+    async def listen_inside(self) -> Relay:
+        return await self._line.listen_inside()
+
+    async def unlisten_inside(self) -> None:
+        await self._line.unlisten_inside()
+
     async def describe(self, files: Mapping[str, str]) -> None:
         await self._line.describe(files)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from sandboxer.backends.guest import Command, Connection, Guest, HandedOver, ProcessInfo
+from sandboxer.backends.guest import INSIDE_SOCKET, Command, Connection, Guest, HandedOver, ProcessInfo
 from sandboxer.backends.supervisor.codec import (
     MAX_PAYLOAD,
     VERSION_TAKEN,
@@ -40,6 +40,8 @@ from sandboxer.kernel.values import new_id
 
 # Of output: nothing that is kept, only what comes from now on.
 _FROM_NOW = (1 << 64) - 1
+# What an announcement says of the socket in `INSIDE`.
+_PORT_INSIDE = 65536
 MAX_ITEMS = 4096
 # And together; what a process was started with is in its item, at most 256 KiB.
 MAX_ITEM_BYTES = 4 * 1024 * 1024
@@ -159,6 +161,25 @@ class SupervisorGuest(Guest):
         _check_port(port)
         try:
             await self._ask(Frame.UNLISTEN, u32(Tag.PORT, port), subject=f"port {port}")
+        except GuestRefused as error:
+            if error.facts.get("errno_name") != "ENOENT":
+                raise
+
+    async def listen_inside(self) -> SupervisorRelay:
+        request = frame(Frame.LISTEN, text(Tag.PATH, INSIDE_SOCKET))
+        try:
+            line = await self._dial_done(request, subject=INSIDE_SOCKET, is_raw=False)
+        except GuestRefused as error:
+            if error.facts.get("errno_name") in ("EINVAL", "ENOSYS"):
+                raise NotAvailable(
+                    what="the API from inside", why="the sandbox has an older supervisor"
+                ) from None
+            raise
+        return SupervisorRelay(line, _PORT_INSIDE, self._accept)
+
+    async def unlisten_inside(self) -> None:
+        try:
+            await self._ask(Frame.UNLISTEN, text(Tag.PATH, INSIDE_SOCKET), subject=INSIDE_SOCKET)
         except GuestRefused as error:
             if error.facts.get("errno_name") != "ENOENT":
                 raise

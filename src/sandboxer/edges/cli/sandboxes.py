@@ -78,6 +78,13 @@ def create(
     quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     volume: VolumeOption = None,
+    inception: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BOUNDS",
+            help="Let programs in it make sandboxes: slots=3,budget=500,depth=1,adopt (any of them).",
+        ),
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
 ) -> Answer:
@@ -94,6 +101,8 @@ def create(
         sandboxer create --volume data:/data --volume models:/models:ro
 
         ID=$(sandboxer create -q --profile profile.build --memory 2g)
+
+        sandboxer create --inception slots=3,budget=500
     """
     resources = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
     resources = {field: value for field, value in resources.items() if value is not None}
@@ -107,10 +116,30 @@ def create(
     wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
+    wanted |= {"inception": None if inception is None else _bounds(inception)}
     sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
     if quiet:
         return Answer(sandbox.info, sandbox.id)
     return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
+
+
+_BOUNDS = {"budget": "budget_sats", "depth": "depth", "slots": "slots"}
+
+
+def _bounds(text: str) -> dict[str, object]:
+    """Reads `slots=3,budget=500,depth=1,adopt`."""
+    bounds: dict[str, object] = {}
+    for word in filter(None, (one.strip() for one in text.split(","))):
+        name, _, number = word.partition("=")
+        if word in ("adopt", "end"):
+            bounds["on_parent_end"] = word
+        elif name in _BOUNDS and number.isdigit():
+            bounds[_BOUNDS[name]] = int(number)
+        else:
+            raise typer.BadParameter(
+                f"{word!r} is none of slots=N, budget=SATS, depth=N, adopt, end", param_hint="--inception"
+            )
+    return bounds
 
 
 @verb(app, "canary")

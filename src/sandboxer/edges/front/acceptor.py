@@ -32,7 +32,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from sandboxer.access.connections import Front, Slot
+from sandboxer.backends.guest import HandedOver
 from sandboxer.edges.http.problems import PROBLEM_JSON
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, InvalidRequest
 from sandboxer.kernel.values import new_id
 from sandboxer.wire.words import PROBLEM_TYPE_PREFIX
@@ -263,6 +265,56 @@ class Acceptor:
 
     def _resume(self) -> None:
         self._loop.add_reader(self._listening.fileno(), self._accept)
+
+
+class _Arriving:
+    """Holds the slot of a connection that was handed over, until it has its protocol."""
+
+    __slots__ = ("_sock", "deadline")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.deadline = math.inf
+
+    def overdue(self) -> None:
+        self.send_away()
+
+    def send_away(self) -> None:
+        self._sock.close()
+
+    def is_ending(self) -> bool:
+        return False
+
+
+async def serve_handed_over(
+    handed: HandedOver,
+    sandbox: Caller,
+    front: Front,
+    ended: Callable[[], None],
+    make: Callable[[Slot, bytes], asyncio.BaseProtocol],
+) -> None:
+    """Serves a connection that programs in a sandbox made; `ended` is called once, when it is over."""
+
+    def over() -> None:
+        handed.closed()
+        ended()
+
+    slot = front.enter(None, _Arriving(handed.sock), sandbox=sandbox)
+    if slot is None:
+        with contextlib.suppress(OSError):
+            handed.sock.send(too_many_connections())
+        handed.sock.close()
+        over()
+        return
+    slot.on_leave = over
+    slot.serves()
+    try:
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: make(slot, handed.received), handed.sock)
+    except BaseException:
+        slot.leave()
+        handed.sock.close()
+        raise
 
 
 def problem(

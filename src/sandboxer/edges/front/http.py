@@ -221,6 +221,7 @@ class StrictHttp(HttpToolsProtocol):
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
         self._slot: Slot | None = None
+        self._early = b""
         self._buffer = b""
         # What is still to come of the present request.
         self._body: Body | None = None
@@ -237,10 +238,14 @@ class StrictHttp(HttpToolsProtocol):
         if self._slot is not None:
             self._slot.holder = self
             self._slot.waits()
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
 
-    def take(self, slot: Slot) -> None:
-        """Takes the slot that the connection got when it was accepted."""
+    def take(self, slot: Slot, early: bytes = b"") -> None:
+        """Takes the slot that the connection got when it was accepted, and what was read of it before."""
         self._slot = slot
+        self._early = early
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_leaving = True

@@ -64,11 +64,21 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         quote_id=record.terms.quote_id,
         snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
         volumes=[attached_volume(one) for one in record.volumes],
+        inception=None if record.inception is None else inception(record.inception),
         # Known at the end of a sandbox.
         spent_sats=None,
         egress_sent_bytes=None,
         egress_received_bytes=None,
         rate_msats_per_s=rate_now(record),
+    )
+
+
+def inception(granted: records.Inception) -> sandboxes.Inception:
+    return from_record(
+        sandboxes.Inception,
+        granted,
+        scopes=list(granted.scopes),
+        on_parent_end=granted.on_parent_end.value,
     )
 
 

@@ -85,7 +85,7 @@ class Authentication:
         try:
             if (access := _access(scope)) in (Access.UNSIGNED, Access.LOOPBACK):
                 receive = await self._admit_anyone(scope, receive)
-            elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope) and _user(scope) is None:
+            elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope) and not _is_known(scope):
                 receive = await self._admit_anyone(scope, receive)
                 scope[STRANGER] = True
             else:
@@ -154,8 +154,12 @@ class Authentication:
             token = session_token(headers)
             bearer = token_in(headers, BEARER_PREFIX)
             signed_in = _sign_in(headers)
-        uid = _user(scope)
-        if _access(scope) in OF_SANDBOXES:
+        uid, sandbox = _user(scope), _sandbox(scope)
+        if sandbox is not None and _access(scope) not in OF_SANDBOXES:
+            if _has_credentials(headers):
+                raise _another_from_inside()
+            caller = sandbox
+        elif _access(scope) in OF_SANDBOXES:
             # They stand for bearer tokens.
             self._demand_bearers(scope)
             caller = await by_sandbox_token(platform, scope)
@@ -243,6 +247,8 @@ def address_of(scope: Scope, platform: Platform) -> str:
     """Returns the network address, or the user of this machine, that a request is counted for."""
     if (uid := _user(scope)) is not None:
         return f"uid:{uid}"
+    if (sandbox := _sandbox(scope)) is not None:
+        return sandbox.public_key
     peer = scope.get("client")
     forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
     return client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
@@ -328,6 +334,25 @@ def _user(scope: Scope) -> int | None:
     """Returns which user of this machine opened the connection, if it came by the socket."""
     slot: Slot | None = scope.get(SLOT)
     return None if slot is None else slot.uid
+
+
+def _sandbox(scope: Scope) -> Caller | None:
+    """Returns the sandbox whose programs opened the connection, if it came from inside one."""
+    slot: Slot | None = scope.get(SLOT)
+    return None if slot is None else slot.sandbox
+
+
+def _is_known(scope: Scope) -> bool:
+    """Tells whether the connection itself says who its caller is."""
+    return _user(scope) is not None or _sandbox(scope) is not None
+
+
+def _another_from_inside() -> Unauthenticated:
+    return Unauthenticated(
+        why="a sandbox is known by the socket in it, and the request names a caller beside that",
+        reason="two_callers",
+        hint="Send no credentials through /run/sandboxer/api.sock.",
+    )
 
 
 def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:

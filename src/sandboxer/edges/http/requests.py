@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
+from sandboxer.accounts.authority import parse_scopes, scopes_to_json, usual_scopes
 from sandboxer.accounts.operators import demand_operator
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.edges.http.authentication import LEASE, caller_of
@@ -22,6 +23,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
+from sandboxer.sandboxes.records import Inception, OnParentEnd
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.wiring import Platform
 
@@ -147,7 +149,22 @@ def from_body(kind: Callable[..., V], body: BaseModel, /, **others: Any) -> V:
 
 def copy_request(body: wire.CreateSandbox | SpawnImage | CloneSnapshot) -> CreateRequest:
     """Returns the request for a sandbox, without its volumes."""
-    return from_body(CreateRequest, body, resources=wanted_resources(body.resources), volumes=())
+    inception = wanted_inception(getattr(body, "inception", None))
+    resources = wanted_resources(body.resources)
+    return from_body(CreateRequest, body, resources=resources, volumes=(), inception=inception)
+
+
+def wanted_inception(wanted: wire.WantedInception | None) -> Inception | None:
+    if wanted is None:
+        return None
+    scopes = parse_scopes(wanted.scopes) if wanted.scopes is not None else usual_scopes(wanted.depth)
+    return Inception(
+        budget_sats=wanted.budget_sats,
+        depth=wanted.depth,
+        slots=wanted.slots,
+        scopes=tuple(scopes_to_json(scopes)),
+        on_parent_end=OnParentEnd(wanted.on_parent_end),
+    )
 
 
 def wanted_volumes(wanted: Sequence[wire.WantedVolume]) -> tuple[WantedVolume, ...]:

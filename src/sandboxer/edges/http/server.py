@@ -21,13 +21,15 @@ import uvicorn
 import uvloop
 from starlette.applications import Starlette
 
-from sandboxer.access.connections import Slot
-from sandboxer.edges.front.acceptor import Acceptor, listen_for_users
+from sandboxer.access.connections import Front, Slot
+from sandboxer.backends.guest import HandedOver
+from sandboxer.edges.front.acceptor import Acceptor, listen_for_users, serve_handed_over
 from sandboxer.edges.front.http import BoundedWebSocket, StrictHttp
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.caddy import EdgePlan, running_edge
 from sandboxer.edges.proxy.host_door import listen_for_hosts, open_proxy
 from sandboxer.edges.proxy.path_door import PathDoor, api_protocol
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.fairness import come_first
 from sandboxer.kernel.tasks import own_tasks
@@ -195,16 +197,26 @@ class Server(uvicorn.Server):
             for listening in sockets:
                 acceptor: Any = Acceptor(listening, protocol.front, self._protocol)
                 self.servers.append(acceptor)
+            self._open_inside(protocol.front)
         else:
             await super().startup(sockets)
         if self.started:
             self._on_started()
 
-    def _protocol(self, slot: Slot) -> asyncio.BaseProtocol:
+    def _protocol(self, slot: Slot, early: bytes = b"") -> asyncio.BaseProtocol:
         kind: type[StrictHttp] = self.config.http_protocol_class  # type: ignore[assignment]
         made = kind(self.config, self.server_state, self.lifespan.state)
-        made.take(slot)
+        made.take(slot, early)
         return made
+
+    def _open_inside(self, front: Front) -> None:
+        """Serves what sandboxes ask from inside, too."""
+        platform: Platform = self.config.app.state.platform  # type: ignore[union-attr]
+
+        async def serve(handed: HandedOver, sandbox: Caller, ended: Callable[[], None]) -> None:
+            await serve_handed_over(handed, sandbox, front, ended, self._protocol)
+
+        platform.inception.relays.open_door(serve)
 
 
 def listen(host: str, port: int) -> socket.socket:

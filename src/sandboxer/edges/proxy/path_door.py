@@ -172,7 +172,8 @@ def api_protocol(proxy: Proxy, door: PathDoor) -> type[StrictHttp]:
         front = proxy.front
 
         def _is_for_another(self, buffer: bytes) -> bool:
-            if not door.is_mine(buffer) or self._slot is None:
+            # A sandbox has the API and nothing beside it: ports are a network.
+            if not door.is_mine(buffer) or self._slot is None or self._slot.sandbox is not None:
                 return False
             self._buffer = b""
             self.connections.discard(self)

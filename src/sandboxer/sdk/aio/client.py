@@ -157,6 +157,7 @@ class AsyncSandboxer(AsyncScope):
         quote_id: str | None = None,
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
+        inception: Mapping[str, Any] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
@@ -164,6 +165,8 @@ class AsyncSandboxer(AsyncScope):
 
         `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
+        `inception` lets programs in it make sandboxes: `budget_sats`, `depth`, `slots`, `scopes` and
+        `on_parent_end`, each of which may be left out.
 
         Examples:
             >>> sandbox = await client.create(name="dev", profile="profile.agent-dev", ttl="2h")
@@ -185,6 +188,7 @@ class AsyncSandboxer(AsyncScope):
             quote_id=quote_id,
             snapshot=snapshot,
             volumes=volumes,
+            inception=inception,
             wait=None if wait else False,
             idempotency_key=idempotency_key or new_idempotency_key(),
         )

@@ -29,6 +29,7 @@ def create_sandbox(
     quote_id: str | None = None,
     snapshot: str | None = None,
     volumes: Sequence[Mapping[str, Any]] | None = None,
+    inception: Mapping[str, Any] | None = None,
     wait: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
@@ -55,6 +56,7 @@ def create_sandbox(
             quote_id=quote_id,
             snapshot=snapshot,
             volumes=volumes,
+            inception=inception,
         ),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,

@@ -1,0 +1,170 @@
+"""The socket inside by which a sandbox asks: who connects to it is announced by the supervisor, and the host
+dials a stream for each and serves the API on it. The stream itself says which sandbox it is; whatever a
+program writes into it makes it no other.
+
+A sandbox has few connections at once and few new ones a second. Others wait inside, in the queue of its own
+socket, and cost the host nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from sandboxer.agents.inception.grants import caller_of, has_authority
+from sandboxer.backends.contract import Handle
+from sandboxer.backends.guest import HandedOver, HandsOver, Relay, RelaysSocket
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import BackendLost, NotAvailable, SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.records import Sandbox
+
+log = logging.getLogger(__name__)
+# Of one sandbox at once; a terminal or a stream of events holds one each.
+CONNECTIONS = 16
+# New ones a second in the long run, and so many at once.
+NEW_PER_S, BURST = 25.0, 50.0
+# Before a line that broke is dialled again.
+AGAIN_S = 0.5
+# Serves a connection of a sandbox; the last is to be called once, when it is over.
+Door = Callable[[HandedOver, Caller, Callable[[], None]], Awaitable[None]]
+
+
+class Rate:
+    """Lets so many begin at once and so many a second from then on."""
+
+    def __init__(self, per_s: float, burst: float, now: float) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._left, self._at = burst, now
+
+    def wait_s(self, now: float) -> float:
+        """Takes one, and returns how long it has to wait for that. Pure but for its count."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s) - 1
+        self._at = now
+        return max(0.0, -self._left / self._per_s)
+
+
+class SandboxRelay:
+    """Leads the connections of one sandbox to the door, for as long as its task runs."""
+
+    def __init__(self, sandboxes: SandboxDependencies, sandbox: Sandbox, door: Door) -> None:
+        self._sandboxes = sandboxes
+        self._id = sandbox.id
+        self._caller = caller_of(sandbox)
+        self._door = door
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._loop = asyncio.get_running_loop()
+        self._rate = Rate(NEW_PER_S, BURST, self._loop.time())
+
+    async def run(self, relay: Relay) -> None:
+        """Runs until the sandbox does not. A line that breaks is dialled again."""
+        listening: Relay | None = relay
+        while listening is not None:
+            try:
+                await self._lead(listening)
+            except SandboxerError as error:
+                log.debug("the relay of %s broke: %s", self._id, error)
+            finally:
+                await listening.close()
+            await asyncio.sleep(AGAIN_S)
+            listening = await self._again()
+
+    async def _again(self) -> Relay | None:
+        sandbox = self._sandboxes.repository.peek(self._id)
+        if sandbox is None or sandbox.state not in LIVE or not has_authority(sandbox):
+            return None
+        try:
+            return await listen(self._sandboxes, sandbox)
+        except SandboxerError as error:
+            log.warning("the relay of %s could not be opened again: %s", self._id, error)
+            return None
+
+    async def _lead(self, relay: Relay) -> None:
+        while True:
+            # Before it is asked for: who waits, waits inside.
+            await self._free.acquire()
+            is_led = False
+            try:
+                call = await relay.next_call()
+                await asyncio.sleep(self._rate.wait_s(self._loop.time()))
+                is_led = await self._accept(relay, call)
+            finally:
+                if not is_led:
+                    self._free.release()
+
+    async def _accept(self, relay: Relay, call: int) -> bool:
+        try:
+            connection = await relay.accept(call)
+        except BackendLost:
+            raise
+        except SandboxerError:
+            # Whoever called has hung up.
+            return False
+        if not isinstance(connection, HandsOver):
+            await connection.close()
+            return False
+        await self._door(connection.hand_over(), self._caller, self._free.release)
+        return True
+
+
+async def listen(sandboxes: SandboxDependencies, sandbox: Sandbox) -> Relay:
+    """Opens the socket inside. Raises NotAvailable if the sandbox cannot have one."""
+    if sandbox.handle is None:
+        raise NotAvailable(what="inception", why="the sandbox does not run")
+    guest = await sandboxes.backend_of(sandbox).guest(sandbox.handle)
+    if not isinstance(guest, RelaysSocket):
+        raise NotAvailable(what="inception", why=f"{sandbox.backend} has no socket inside")
+    return await guest.listen_inside()
+
+
+class Relays:
+    def __init__(self, sandboxes: SandboxDependencies, tasks: TaskOwner) -> None:
+        self._sandboxes = sandboxes
+        self._tasks = tasks
+        # The handle of the processes whose socket it is, and what leads its connections.
+        self._running: dict[str, tuple[Handle, asyncio.Task[None]]] = {}
+        self._door: asyncio.Future[Door] = asyncio.get_running_loop().create_future()
+
+    def open_door(self, door: Door) -> None:
+        """Says who serves connections; until then they wait inside."""
+        if not self._door.done():
+            self._door.set_result(door)
+
+    async def follow(self, sandbox: Sandbox) -> None:
+        """Opens the socket of a sandbox that was granted one, once for each start of it. Never raises: one
+        that cannot have it is as one without, and its description says so.
+        """
+        if (known := self._running.get(sandbox.id)) is not None and known[0] == sandbox.handle:
+            return
+        try:
+            relay = await listen(self._sandboxes, sandbox)
+        except SandboxerError as error:
+            log.warning("%s has no way to ask from inside: %s", sandbox.id, error)
+            return
+        self.stop(sandbox.id)
+        assert sandbox.handle is not None
+        task = self._tasks.start(self._lead(sandbox, relay), name=f"relay of {sandbox.id}")
+        self._running[sandbox.id] = sandbox.handle, task
+
+    def stop(self, sandbox_id: str) -> None:
+        if (known := self._running.pop(sandbox_id, None)) is not None:
+            known[1].cancel()
+
+    def leads(self, sandbox_id: str) -> bool:
+        return sandbox_id in self._running
+
+    async def _lead(self, sandbox: Sandbox, relay: Relay) -> None:
+        try:
+            await SandboxRelay(self._sandboxes, sandbox, await self._door).run(relay)
+        except Exception:
+            # A fault in one sandbox's relay must not end the server for all others.
+            log.exception("the relay of %s ended", sandbox.id)
+
+    async def lead_all(self) -> None:
+        """Opens those of sandboxes that run already: callers wait inside meanwhile."""
+        for sandbox in self._sandboxes.repository.living():
+            if sandbox.state in LIVE and has_authority(sandbox):
+                await self.follow(sandbox)

@@ -1,0 +1,122 @@
+"""Grants to sandboxes, from their create to their end.
+
+A sandbox that ends takes its authority with it. What it made ends then too, and unspent money returns; or it
+is adopted: it goes on with what it was given, below the account of whoever made its parent, until nothing of
+it is left. A round compares grants with sandboxes and relies on nothing that it heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import delegation, revocation
+from sandboxer.accounts.delegation import DelegatedKey
+from sandboxer.accounts.use_cases import Slots
+from sandboxer.agents.inception.grants import Granting, has_authority, living_grants, sandbox_of
+from sandboxer.agents.inception.relays import Relays
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.observe.events import record
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.lifecycle import FINAL, LIVE
+from sandboxer.sandboxes.records import OnParentEnd, Sandbox
+from sandboxer.store.engine import Store
+from sandboxer.store.reconciler import FAR, Reconciler
+
+ACTOR = "system:inception"
+ENDED, ADOPTED = "inception.ended", "inception.adopted"
+
+
+class GrantEnds(Reconciler):
+    def __init__(self, sandboxes: SandboxDependencies, store: Store) -> None:
+        super().__init__("ends of grants", store, sandboxes.clock)
+        self._sandboxes = sandboxes
+        # Accounts whose adoption was told.
+        self.adopted: set[str] = set()
+
+    async def _round(self) -> datetime:
+        for key in await self.store.read(living_grants):
+            await self._attend(key.account, partial(self._look, key))
+        return min(self._not_before.values(), default=FAR)
+
+    async def _look(self, key: DelegatedKey) -> None:
+        sandbox = await self._sandboxes.repository.find(sandbox_of(key.account))
+        if sandbox is not None and has_authority(sandbox):
+            return
+        is_adopted = (
+            sandbox is not None
+            and sandbox.inception is not None
+            and sandbox.inception.on_parent_end is OnParentEnd.ADOPT
+        )
+        if is_adopted and await self._has_any(key.account):
+            if key.account not in self.adopted:
+                await self.store.write(lambda conn: self._tell(conn, key, ADOPTED, 0))
+                self.adopted.add(key.account)
+            return
+        await self.store.write(lambda conn: self._end(conn, key))
+        self.adopted.discard(key.account)
+
+    async def _has_any(self, account: str) -> bool:
+        """Says whether a sandbox of the account, or a key below it, is left."""
+        if any(one.account == account for one in self._sandboxes.repository.living()):
+            return True
+        return bool(await self.store.read(lambda conn: delegation.children(conn, account, living_only=True)))
+
+    def _end(self, conn: Connection, key: DelegatedKey) -> None:
+        ended = revocation.revoke(
+            conn, key.account, actor=ACTOR, reason="its sandbox has ended", now=self.clock.now()
+        )
+        self._tell(conn, key, ENDED, len(ended.public_keys))
+
+    def _tell(self, conn: Connection, key: DelegatedKey, kind: str, count: int) -> None:
+        data = {"account": key.account, "parent": key.parent} | ({"accounts": count} if count else {})
+        for subject in (sandbox_of(key.account), key.parent):
+            record(
+                conn,
+                subject=subject,
+                kind=kind,
+                actor=ACTOR,
+                reason="its sandbox has ended",
+                at=self.clock.now(),
+                data=data,
+            )
+
+
+class Inception:
+    def __init__(self, sandboxes: SandboxDependencies, store: Store, relays: Relays) -> None:
+        self._sandboxes = sandboxes
+        self.relays = relays
+        self.ends = GrantEnds(sandboxes, store)
+
+    async def follow(self, sandbox: Sandbox) -> None:
+        """Opens and closes the socket as a sandbox starts and stops, before whoever changed it goes on."""
+        if sandbox.state in FINAL and sandbox.account in self.ends.adopted:
+            # The last of its kin, perhaps.
+            self.ends.wake()
+        if sandbox.inception is None:
+            return
+        if sandbox.state in LIVE and sandbox.handle is not None:
+            await self.relays.follow(sandbox)
+            return
+        self.relays.stop(sandbox.id)
+        if not has_authority(sandbox):
+            self.ends.wake()
+
+
+@asynccontextmanager
+async def open_inception(
+    sandboxes: SandboxDependencies, store: Store, slots: Slots, *, is_charged: bool
+) -> AsyncIterator[Inception]:
+    async with own_tasks() as tasks:
+        inception = Inception(sandboxes, store, Relays(sandboxes, tasks))
+        sandboxes.repository.with_each_new(
+            Granting(slots_in_use=slots.in_use, now=sandboxes.clock.now, is_charged=is_charged)
+        )
+        sandboxes.repository.after_change(inception.follow)
+        tasks.start(inception.ends.run(), name="ends of grants")
+        tasks.start(inception.relays.lead_all(), name="relays of sandboxes that run already")
+        yield inception

@@ -1,0 +1,319 @@
+"""Sandboxes make sandboxes, on real walls: within what they were granted, by a socket that knows them, with
+no key anywhere; and every way to have more than that is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from sqlalchemy import func, select
+
+from sandboxer.agents.inception.grants import account_of
+from sandboxer.agents.inception.relays import BURST, CONNECTIONS, NEW_PER_S, Rate
+from sandboxer.identity.keys import keys
+from tests.support.http.accounts import funded
+from tests.support.http.real import sh
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client
+
+SMALL = {"resources": {"disk_mb": 64, "memory_mb": 64}, "ttl": "5m"}
+
+
+async def ask(
+    served: Served, path: str, method: str, where: str, body: object = None, *, code: int = 0
+) -> Any:
+    """Asks as a program in the sandbox does; `code` is how its client ends."""
+    words = f"sandboxer api {method} '{where}'"
+    ran = await sh(served, path, f"{words} -" if body is not None else words, stdin=json.dumps(body or ""))
+    assert ran["exit_code"] == code, ran
+    return json.loads(str(ran["stdout"])) if ran["stdout"] else None
+
+
+async def granted(served: Served, **bounds: object) -> str:
+    return await served.sandbox(**SMALL, inception=bounds)
+
+
+def account(path: str) -> str:
+    return account_of(path.rpartition("/")[2])
+
+
+RAW = """
+import socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.settimeout(20)
+line.connect("/run/sandboxer/api.sock")
+line.sendall(sys.stdin.buffer.read())
+seen = b""
+while b"\\r\\n\\r\\n" not in seen or len(seen) < 60:
+    piece = line.recv(65536)
+    if not piece: break
+    seen += piece
+print(seen.decode("latin-1"))
+"""
+
+
+async def raw(served: Served, path: str, request: str) -> str:
+    """What the socket answers to these very bytes."""
+    answer = await served.client.post(
+        f"{path}/exec", {"argv": ["python3", "-c", RAW], "stdin": request.replace("\n", "\r\n")}
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["stdout"]) + str(answer.json()["stderr"])
+
+
+async def test_a_sandbox_makes_uses_and_ends_another(free: Served) -> None:
+    path = await granted(free, slots=2)
+    facts = json.loads(str((await sh(free, path, "sandboxer discover --json"))["stdout"]))
+    assert facts["api"]["socket"] == "/run/sandboxer/api.sock"
+    assert facts["budget"]["slots"] == 2
+    child = await ask(free, path, "POST", "/v1/sandboxes", SMALL)
+    assert (await ask(free, path, "GET", "/v1/accounts/me"))["account"]["id"] == account(path)
+    ran = await ask(
+        free, path, "POST", f"/v1/sandboxes/{child['id']}/exec", {"command": "sandboxer discover --json"}
+    )
+    below = json.loads(ran["stdout"])
+    assert (below["id"], below["depth"], below["api"]) == (child["id"], 1, None)
+    assert [one["id"] for one in (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"]] == [
+        child["id"]
+    ]
+    told = await sh(free, path, f"sandboxer api GET '/v1/sandboxes/{child['id']}/events?follow=false'")
+    assert f'"actor":"inside:{path.rpartition("/")[2]}"' in str(told["stdout"])
+    assert (await ask(free, path, "DELETE", f"/v1/sandboxes/{child['id']}"))["state"] == "destroyed"
+
+
+async def test_no_key_of_it_exists_and_none_can_be_made_inside(free: Served) -> None:
+    path = await granted(free, slots=2, depth=1)
+    query = select(func.count()).where(keys.c.account == account(path))
+    assert await free.platform.store.read(lambda conn: conn.execute(query).scalar()) == 0
+    for where, body in (
+        ("/v1/keys", {"name": "mine"}),
+        ("/v1/keys/delegated", {"name": "mine", "scopes": ["exec"], "slots": 0}),
+    ):
+        assert (await ask(free, path, "POST", where, body, code=4))["status"] in (403, 404)
+
+
+async def test_only_root_inside_reaches_the_socket(free: Served) -> None:
+    path = await granted(free)
+    ran = await sh(free, path, "sandboxer api GET /v1/sandboxes", user="nobody")
+    assert ran["exit_code"] == 5
+    assert "root's alone" in str(ran["stderr"])
+
+
+async def test_a_clone_has_none_of_its_origins_authority(free: Served) -> None:
+    path = await granted(free, slots=2)
+    await sh(free, path, "cp /run/sandboxer/sandbox.json /root/stolen.json")
+    kept = (await free.client.post(f"{path}/snapshots", {})).json()
+    clone = await free.sandbox(**SMALL, snapshot=kept["id"])
+    ran = await sh(free, clone, "ls /run/sandboxer; sandboxer api GET /v1/sandboxes; cat /root/stolen.json")
+    assert "api.sock\n" not in str(ran["stdout"]).replace('"/run/sandboxer/api.sock"', "")
+    assert "may not speak to the platform" in str(ran["stderr"])
+    assert json.loads(str((await sh(free, clone, "sandboxer discover --json"))["stdout"]))["api"] is None
+
+
+async def test_a_stolen_description_makes_nobody_another(free: Served) -> None:
+    victim, thief = await granted(free, slots=2), await granted(free, slots=2)
+    stolen = str((await sh(free, victim, "cat /run/sandboxer/sandbox.json"))["stdout"])
+    assert not [mark for mark in ('"sk_', "sbx-pk", "sbx-sk", "key") if mark in stolen]
+    child = await ask(free, victim, "POST", "/v1/sandboxes", SMALL)
+    await sh(free, thief, "cat > /root/sandbox.json", stdin=stolen)
+    claim = f"X-Sandbox-Id: {json.loads(stolen)['id']}\nX-Account: {account(victim)}"
+    said = await raw(free, thief, f"GET /v1/accounts/me HTTP/1.1\nHost: x\n{claim}\nConnection: close\n\n")
+    assert account(thief) in said
+    assert account(victim) not in said
+    refused = await ask(free, thief, "GET", f"/v1/sandboxes/{child['id']}", code=4)
+    assert refused["code"] == "not_found"
+
+
+async def test_what_a_request_claims_about_its_caller_never_wins(free: Served) -> None:
+    path = await granted(free)
+    owner = free.owner
+    signed = "".join(f"{name}: {value}\n" for name, value in owner.head("GET", "/v1/accounts/me").items())
+    for claim in (signed, "Authorization: Bearer sk_forged\n", "X-Api-Key: sbx-pk-forged\n"):
+        said = await raw(free, path, f"GET /v1/accounts/me HTTP/1.1\nHost: x\n{claim}Connection: close\n\n")
+        assert " 401 " in said.splitlines()[0], said
+        assert "two_callers" in said
+    forwarded = "X-Forwarded-For: 127.0.0.1\nForwarded: for=127.0.0.1\nX-Real-IP: 127.0.0.1\n"
+    for host in ("localhost", "8000-sbx.localhost", free.url.removeprefix("http://")):
+        said = await raw(
+            free, path, f"GET /v1/accounts/me HTTP/1.1\nHost: {host}\n{forwarded}Connection: close\n\n"
+        )
+        assert account(path) in said, said
+
+
+async def test_no_form_of_a_path_leads_anywhere_else(free: Served) -> None:
+    path = await granted(free)
+    for target in (
+        "http://127.0.0.1/metrics",
+        f"{free.url}/v1/accounts/me",
+        "//127.0.0.1/metrics",
+        "/v1/../metrics",
+        "/v1/%2e%2e/metrics",
+        "/metrics",
+        "*",
+        f"/p{path.removeprefix('/v1/sandboxes')}/8000/",
+    ):
+        said = await raw(free, path, f"GET {target} HTTP/1.1\nHost: x\nConnection: close\n\n")
+        status = said.split()[1] if said.startswith("HTTP/1.1") else "none"
+        assert status in ("400", "401", "403", "404", "405"), (target, said)
+    smuggled = (
+        "POST /v1/sandboxes HTTP/1.1\nHost: x\nContent-Length: 4\nTransfer-Encoding: chunked\n\n0\n\nGET"
+    )
+    assert " 400 " in (await raw(free, path, smuggled)).splitlines()[0]
+
+
+async def test_a_fork_bomb_of_sandboxes_ends_at_its_slots(free: Served) -> None:
+    path = await granted(free, slots=3, depth=2)
+    first = await ask(free, path, "POST", "/v1/sandboxes", {**SMALL, "inception": {"slots": 1, "depth": 1}})
+    refused = await ask(free, path, "POST", "/v1/sandboxes", {**SMALL, "inception": {"slots": 2}}, code=4)
+    assert (refused["code"], refused["axis"]) == ("forbidden", "slots")
+    below = f"/v1/sandboxes/{first['id']}"
+    bomb = f"for i in 1 2 3 4 5; do sandboxer api POST /v1/sandboxes '{json.dumps(SMALL)}'; echo; done"
+    said = (await ask(free, path, "POST", f"{below}/exec", {"command": bomb}))["stdout"].splitlines()
+    made = [one for one in map(json.loads, said) if "state" in one]
+    assert len(made) == 1
+    assert {one["reason"] for one in map(json.loads, said) if "state" not in one} == {"no_slots"}
+    assert (await ask(free, path, "POST", "/v1/sandboxes", SMALL))["state"] == "ready"
+    assert (await ask(free, path, "POST", "/v1/sandboxes", SMALL, code=4))["reason"] == "no_slots"
+
+
+async def test_depth_and_scopes_only_shrink(free: Served) -> None:
+    path = await granted(free, slots=3)
+    refused = await ask(free, path, "POST", "/v1/sandboxes", {**SMALL, "inception": {"slots": 1}}, code=4)
+    assert refused["status"] == 403
+    reader = await granted(free, slots=1, scopes=["sandboxes:read"])
+    assert (await ask(free, reader, "GET", "/v1/sandboxes"))["sandboxes"] == []
+    assert (await ask(free, reader, "POST", "/v1/sandboxes", SMALL, code=4))["status"] == 403
+
+
+async def money(client: Client) -> dict[str, int]:
+    found: dict[str, int] = (await client.get("/v1/accounts/me")).json()["money"]
+    return found
+
+
+async def test_its_money_is_cut_from_its_makers_and_what_is_left_returns(real: Served) -> None:
+    maker = await funded(real, "maker", 1000)
+    refused = await maker.post("/v1/sandboxes", {**SMALL, "inception": {"budget_sats": 5000}})
+    assert refused.status_code == 402, refused.text
+    made = await maker.post("/v1/sandboxes", {**SMALL, "inception": {"budget_sats": 300, "slots": 2}})
+    assert made.status_code == 201, made.text
+    assert (await money(maker))["balance"] <= 700
+    path = f"/v1/sandboxes/{made.json()['id']}"
+    inside = await ask(real, path, "GET", "/v1/accounts/me")
+    assert inside["money"]["balance"] == 300
+    child = await ask(real, path, "POST", "/v1/sandboxes", SMALL)
+    assert (await maker.delete(path)).status_code == 200
+    repository = real.platform.sandboxes.repository
+    await eventually(lambda: repository.peek(child["id"]) is None)
+    left = 0
+
+    async def returned() -> bool:
+        nonlocal left
+        left = (await money(maker))["balance"]
+        return left > 900
+
+    for _ in range(200):
+        if await returned():
+            break
+    assert left > 900
+    gone = await real.client.get(f"/v1/sandboxes/{child['id']}")
+    assert gone.json()["state"] == "destroyed"
+
+
+async def test_a_child_does_not_outlive_the_money_it_was_given(real: Served) -> None:
+    maker = await funded(real, "poor", 1000)
+    made = await maker.post("/v1/sandboxes", {**SMALL, "inception": {"slots": 2}})
+    assert made.status_code == 201, made.text
+    path = f"/v1/sandboxes/{made.json()['id']}"
+    refused = await ask(real, path, "POST", "/v1/sandboxes", SMALL, code=4)
+    assert (refused["status"], refused["code"]) == (402, "insufficient_credit")
+    assert (await money(maker))["balance"] > 900
+
+
+async def test_the_end_of_a_parent_ends_or_adopts_what_it_made_and_says_so(free: Served) -> None:
+    repository = free.platform.sandboxes.repository
+    ending, adopting = await granted(free, slots=2), await granted(free, slots=2, on_parent_end="adopt")
+    ended = await ask(free, ending, "POST", "/v1/sandboxes", SMALL)
+    adopted = await ask(free, adopting, "POST", "/v1/sandboxes", SMALL)
+    for path in (ending, adopting):
+        assert (await free.client.delete(path)).status_code == 200
+    await eventually(lambda: repository.peek(ended["id"]) is None)
+    kinds = {}
+    for path in (ending, adopting):
+        told = (await free.client.get(f"{path}/events?follow=false")).text
+        kinds[path] = re.findall(r"event: (inception.*)", told)
+    assert kinds == {ending: ["inception.ended"], adopting: ["inception.adopted"]}
+    left = repository.peek(adopted["id"])
+    assert left is not None
+    assert left.state.value in ("ready", "active")
+    # With the last of them the account ends, too.
+    assert (await free.client.delete(f"/v1/sandboxes/{adopted['id']}")).status_code == 200
+    ends = free.platform.inception.ends
+    await eventually(lambda: account(adopting) not in ends.adopted)
+
+
+FLOOD = """
+import socket
+lines = []
+for _ in range(300):
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(0.2)
+    try:
+        line.connect("/run/sandboxer/api.sock")
+    except OSError:
+        break
+    line.send(b"GET /v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nX-Slow: ")
+    lines.append(line)
+print(len(lines), flush=True)
+input()
+"""
+
+
+async def test_a_flood_waits_inside_and_holds_nobody_else_up(free: Served) -> None:
+    path = await granted(free)
+    front = free.platform.front
+    started = await free.client.post(
+        f"{path}/processes", {"argv": ["python3", "-c", FLOOD], "has_stdin": True}
+    )
+    assert started.status_code == 201, started.text
+
+    def mine() -> int:
+        return sum(1 for slot in front.slots if slot.sandbox is not None)
+
+    await eventually(lambda: mine() == CONNECTIONS)
+    assert (await free.client.get("/v1/sandboxes")).status_code == 200
+    other = await granted(free)
+    assert (await ask(free, other, "GET", "/v1/sandboxes"))["sandboxes"] == []
+    assert mine() <= CONNECTIONS + 1
+    await free.client.delete(f"{path}/processes/{started.json()['process_id']}")
+    await eventually(lambda: mine() == 0)
+    assert (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"] == []
+
+
+def test_new_connections_are_counted_by_the_second() -> None:
+    rate = Rate(NEW_PER_S, BURST, 0.0)
+    waits = [rate.wait_s(0.0) for _ in range(int(BURST) + 5)]
+    assert waits[: int(BURST)] == [0.0] * int(BURST)
+    assert 0 < waits[-5] < waits[-1]
+    assert rate.wait_s(60.0) == 0.0
+
+
+async def test_streams_of_events_and_terminals_pass(free: Served) -> None:
+    path = await granted(free, slots=1)
+    child = await ask(free, path, "POST", "/v1/sandboxes", SMALL)
+    ran = await sh(free, path, f"timeout 3 sandboxer api GET /v1/sandboxes/{child['id']}/events")
+    assert ran["exit_code"] == 124
+    assert "sandbox.ready" in str(ran["stdout"])
+    upgrade = (
+        f"GET /v1/sandboxes/{child['id']}/terminal HTTP/1.1\nHost: x\nConnection: Upgrade\n"
+        "Upgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n"
+    )
+    assert (await raw(free, path, upgrade)).startswith("HTTP/1.1 101 ")
+
+
+async def test_a_stopped_sandbox_asks_again_when_it_is_resumed(free: Served) -> None:
+    path = await granted(free)
+    assert (await free.client.post(f"{path}/stop")).status_code == 200
+    assert (await free.client.post(f"{path}/resume")).status_code == 200
+    assert (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"] == []
