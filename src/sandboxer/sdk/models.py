@@ -141,8 +141,10 @@ if TYPE_CHECKING:
     from sandboxer.wire.sandboxes import Resources as Resources
     from sandboxer.wire.sandboxes import Sandbox as Sandbox
     from sandboxer.wire.sandboxes import SandboxPage as SandboxPage
+    from sandboxer.wire.sandboxes import SandboxTree as SandboxTree
     from sandboxer.wire.sandboxes import Stale as Stale
     from sandboxer.wire.sandboxes import StaleList as StaleList
+    from sandboxer.wire.sandboxes import TreeEntry as TreeEntry
     from sandboxer.wire.sandboxes import Usage as Usage
     from sandboxer.wire.secrets import InjectedSecret as InjectedSecret
     from sandboxer.wire.secrets import InjectedSecretList as InjectedSecretList
@@ -315,6 +317,7 @@ _HOMES = {
     "RuleFacts": "sandboxer.wire.egress:RuleFacts",
     "Sandbox": "sandboxer.wire.sandboxes:Sandbox",
     "SandboxPage": "sandboxer.wire.sandboxes:SandboxPage",
+    "SandboxTree": "sandboxer.wire.sandboxes:SandboxTree",
     "Secret": "sandboxer.wire.secrets:Secret",
     "SecretList": "sandboxer.wire.secrets:SecretList",
     "Service": "sandboxer.wire.services:Service",
@@ -345,6 +348,7 @@ _HOMES = {
     "TierPrice": "sandboxer.wire.pricing:TierPrice",
     "TransferLine": "sandboxer.wire.accounts:TransferLine",
     "TransferPage": "sandboxer.wire.accounts:TransferPage",
+    "TreeEntry": "sandboxer.wire.sandboxes:TreeEntry",
     "Usage": "sandboxer.wire.sandboxes:Usage",
     "UsageLine": "sandboxer.wire.accounts:UsageLine",
     "UsageReport": "sandboxer.wire.accounts:UsageReport",

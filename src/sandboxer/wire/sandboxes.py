@@ -301,6 +301,25 @@ class SandboxPage(Answer):
     next_cursor: Cursor | None = None
 
 
+class TreeEntry(Answer):
+    id: SandboxId
+    name: str | None = None
+    state: StateName
+    depth: Annotated[int, Field(description="0: this account made it; 1: one of those did; and so on.")]
+    parent: Annotated[SandboxId | None, Field(description="The sandbox that made it.")] = None
+    spent_sats: Annotated[
+        int | None, Field(description="By all that was made from inside it; null: it may make nothing.")
+    ] = None
+    left_sats: Annotated[int | None, Field(description="Of what it was given; null: nothing was.")] = None
+    rate_msats_per_s: Annotated[int, Field(description="What it costs itself now.")] = 0
+
+
+class SandboxTree(Answer):
+    """Each before those that it made. One that has ended is there while something that it made is."""
+
+    sandboxes: list[TreeEntry]
+
+
 class ChangeSandbox(Request):
     """What is left out stays as it is."""
 

@@ -60,6 +60,7 @@ VERBS: Mapping[str, Verb] = {
     "create": Verb("sandboxes", SANDBOXES, "Create a sandbox."),
     "canary": Verb("sandboxes", SANDBOXES, "Create a self-test sandbox, which reports on its host."),
     "list": Verb("sandboxes", SANDBOXES, "List sandboxes."),
+    "tree": Verb("sandboxes", SANDBOXES, "Show sandboxes, and those that they made."),
     "show": Verb("sandboxes", SANDBOXES, "Show one sandbox."),
     "reachability": Verb("sandboxes", SANDBOXES, "Show by which ways a sandbox can be reached."),
     "profile": Verb("sandboxes", SANDBOXES, "What sandboxes can be made of.", is_group=True),

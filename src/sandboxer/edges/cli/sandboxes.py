@@ -220,6 +220,29 @@ def list_sandboxes(
     return Answer(shown, table, make="create")
 
 
+@verb(app, "tree")
+def tree(platform: Sandboxer) -> Answer:
+    """Show sandboxes, those that they made from inside, and what was spent below each.
+
+    Examples:
+
+        sandboxer tree
+    """
+    found = platform.tree()
+    rows = [
+        (
+            "  " * one.depth + one.id,
+            one.name or "",
+            state_text(one.state),
+            str(one.depth),
+            "" if one.spent_sats is None else str(one.spent_sats),
+            "" if one.left_sats is None else str(one.left_sats),
+        )
+        for one in found
+    ]
+    return Answer(found, columns(rows, "ID", "NAME", "STATE", "DEPTH", "SPENT", "LEFT"), make="create")
+
+
 @verb(app, "show")
 def get_sandbox(
     platform: Sandboxer,

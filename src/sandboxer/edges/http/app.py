@@ -36,7 +36,7 @@ _HERE = "sandboxer.edges.http.routes"
 _INSIDE = "/v1/sandboxes/{sandbox_id}"
 # In the order of the document.
 ROUTES = (
-    Routes(f"{_HERE}.sandboxes", "/v1/sandboxes"),
+    Routes(f"{_HERE}.sandboxes", "/v1/sandboxes", "/v1/tree"),
     Routes(
         f"{_HERE}.work.processes",
         f"{_INSIDE}/exec",

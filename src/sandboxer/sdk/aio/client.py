@@ -220,6 +220,10 @@ class AsyncSandboxer(AsyncScope):
             lambda page: page.sandboxes,
         )
 
+    async def tree(self) -> Sequence[wire.TreeEntry]:
+        """Returns the sandboxes of this account and those made from inside them, each before what it made."""
+        return (await self._line.send(sandboxes.get_sandbox_tree())).sandboxes
+
     async def profiles(self) -> Sequence[Profile]:
         """Returns the recipes that `create(profile=…)` takes."""
         return (await self._line.send(catalogue.list_profiles())).profiles

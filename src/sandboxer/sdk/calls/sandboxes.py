@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sandboxer.sdk.call import EVENT_STREAM, NOTHING, STREAM_TIMEOUT_S, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
-    from sandboxer.wire.sandboxes import Expired, Reachability, Sandbox, SandboxPage, Usage
+    from sandboxer.wire.sandboxes import Expired, Reachability, Sandbox, SandboxPage, SandboxTree, Usage
 
 
 def create_sandbox(
@@ -77,6 +77,16 @@ def list_sandboxes(
         method="GET",
         target=target_of("/v1/sandboxes", state=state, label=label, cursor=cursor, limit=limit),
         answer="sandboxer.wire.sandboxes:SandboxPage",
+    )
+
+
+def get_sandbox_tree() -> Call[SandboxTree]:
+    """Show the sandboxes of this account, those that they made from inside, and what was spent."""
+    return Call(
+        operation="getSandboxTree",
+        method="GET",
+        target="/v1/tree",
+        answer="sandboxer.wire.sandboxes:SandboxTree",
     )
 
 

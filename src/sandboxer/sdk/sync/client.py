@@ -221,6 +221,10 @@ class Sandboxer(Scope):
             lambda page: page.sandboxes,
         )
 
+    def tree(self) -> Sequence[wire.TreeEntry]:
+        """Returns the sandboxes of this account and those made from inside them, each before what it made."""
+        return self._line.send(sandboxes.get_sandbox_tree()).sandboxes
+
     def profiles(self) -> Sequence[Profile]:
         """Returns the recipes that `create(profile=…)` takes."""
         return self._line.send(catalogue.list_profiles()).profiles

@@ -25,6 +25,7 @@ from sandboxer.wire.sandboxes import (
     Reachability,
     Sandbox,
     SandboxPage,
+    SandboxTree,
     StateName,
     Usage,
 )
@@ -88,6 +89,12 @@ LIST_SANDBOXES = _SANDBOXES.operation(
     "List sandboxes, newest first",
     SandboxPage,
     query=ListSandboxesQuery,
+)
+GET_SANDBOX_TREE = _SANDBOXES.operation(
+    "getSandboxTree",
+    "GET /v1/tree",
+    "Show the sandboxes of this account, those that they made from inside, and what was spent",
+    SandboxTree,
 )
 EXPIRE_SANDBOXES = _SANDBOXES.operation(
     "expireSandboxes",

@@ -9,6 +9,7 @@ from functools import partial
 
 from starlette.responses import Response
 
+from sandboxer.agents.inception.tree import sandbox_tree
 from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import from_record, json_response
@@ -61,6 +62,8 @@ from sandboxer.wire.sandboxes import (
     Reachability,
     Sandbox,
     SandboxPage,
+    SandboxTree,
+    TreeEntry,
     Usage,
 )
 from sandboxer.wiring import Platform
@@ -273,8 +276,18 @@ async def boost(asked: AskedPathBody[operations.SandboxPath, Boost]) -> Sandbox:
     return answers.sandbox(record)
 
 
+async def tree(asked: Asked) -> SandboxTree:
+    platform, caller = asked.platform, asked.caller
+    await platform.authorities.of(caller)
+    found = await sandbox_tree(platform.sandboxes, platform.store, caller.account)
+    return SandboxTree.model_construct(
+        sandboxes=[from_record(TreeEntry, one, state=one.state.value) for one in found]
+    )
+
+
 BINDINGS = (
     bind(operations.CREATE_SANDBOX, create),
+    bind(operations.GET_SANDBOX_TREE, tree),
     bind(operations.LIST_SANDBOXES, list_sandboxes),
     bind(operations.EXPIRE_SANDBOXES, expire),
     bind(operations.GET_SANDBOX, _verb(SandboxDependencies.visible)),
