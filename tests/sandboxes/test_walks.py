@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.loops import timer as timers
 from sandboxer.sandboxes.loops.credit import CreditLoop
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.repository import SandboxRepository
+from sandboxer.sandboxes.repository import SandboxRepository, Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, lifetime
-from sandboxer.wiring import Platform
-from tests.support.clock import ManualClock
+from sandboxer.settings import Settings
+from sandboxer.wiring import Platform, open_platform
+from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, BOB, OpenPlatform, pass_time, state_of
 
 
@@ -85,6 +88,31 @@ async def test_what_ends_sooner_than_was_planned_is_ended_then(
         async with asyncio.timeout(10):
             while state_of(platform, sandbox.id) is not State.DESTROYED:
                 await pass_time(clock, timedelta(seconds=1), timedelta(seconds=1))
+
+
+class TickingClock(ManualClock):
+    """Is later each time that it is read, as a real one is."""
+
+    def now(self) -> datetime:
+        self._now += timedelta(microseconds=1)
+        return self._now
+
+
+async def test_what_expired_before_a_start_is_removed_by_a_clock_that_ticks(
+    tmp_path: Path, database_url: str
+) -> None:
+    """A start records that their time was over, and leaves the rest to the timer: for which they were due a
+    microsecond after each of its looks, for ever.
+    """
+    clock = TickingClock()
+    on = Scripted(name="ext.namespaces", clock=clock)
+    settings = Settings(state_dir=tmp_path / "state", database=database_url, charging=False)
+    async with open_platform(settings, clock=clock, backends={on.name: on}) as platform:
+        sandbox = await make(platform, ALICE, "1m")
+        await platform.sandboxes.repository.move(
+            sandbox.id, Step(signal=Signal.EXPIRE, actor="test", reason="ttl")
+        )
+        await eventually(lambda: state_of(platform, sandbox.id) is State.DESTROYED)
 
 
 async def test_what_was_destroyed_long_before_its_time_does_not_stay_in_the_queue(

@@ -53,7 +53,7 @@ class Timer(Reconciler):
         try:
             async with asyncio.TaskGroup() as group:
                 for sandbox in looked_at:
-                    if self._moment(sandbox) <= now:
+                    if self._moment(sandbox, now) <= now:
                         group.create_task(self._end_one(sandbox, limit))
         finally:
             for sandbox_id in (one.id for one in looked_at):
@@ -70,7 +70,7 @@ class Timer(Reconciler):
                     yield sandbox
 
     def _plan(self, sandbox: Sandbox) -> None:
-        moment = self._moment(sandbox)
+        moment = self._moment(sandbox, self.clock.now())
         if moment < self._planned.get(sandbox.id, FAR):
             self._planned[sandbox.id] = moment
             heappush(self._queue, (moment, sandbox.id))
@@ -87,9 +87,8 @@ class Timer(Reconciler):
         if self._queue and self._queue[0][1] == sandbox.id:
             self.wake()
 
-    def _moment(self, sandbox: Sandbox) -> datetime:
-        """When this sandbox must be looked at."""
-        now = self.clock.now()
+    def _moment(self, sandbox: Sandbox, now: datetime) -> datetime:
+        """When this sandbox must be looked at. What has expired is due at `now`, however late it is since."""
         idle = idle_check_at(sandbox, self._dependencies.activity.pulse(sandbox.id), now=now) or FAR
         ends = now if sandbox.state is State.EXPIRED else ends_at(sandbox) or FAR
         return self._look_at(sandbox.id, min(ends, idle))
