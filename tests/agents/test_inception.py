@@ -317,3 +317,34 @@ async def test_a_stopped_sandbox_asks_again_when_it_is_resumed(free: Served) -> 
     assert (await free.client.post(f"{path}/stop")).status_code == 200
     assert (await free.client.post(f"{path}/resume")).status_code == 200
     assert (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"] == []
+
+
+async def test_a_token_of_another_sandbox_opens_nothing_from_inside(free: Served) -> None:
+    """It would be a second caller, and a way out of a sandbox that has none."""
+    maker = await free.stranger()
+    key = maker.credentials.public_key
+    assert (await free.client.post(f"/v1/keys/{key}/bearer")).status_code == 201
+    made = await maker.post("/v1/sandboxes", SMALL)
+    assert made.status_code == 201, made.text
+    known = await free.platform.keys.find(key)
+    assert known is not None
+    token = free.platform.sandbox_tokens.of(known.caller, made.json()["id"])
+    head = {"E2b-Sandbox-Id": made.json()["id"], "X-Access-Token": token, "Content-Type": "application/json"}
+    listing = "/e2b/envd/process.Process/List"
+    outside = await free.client.http.post(listing, headers=head, json={})
+    assert outside.status_code == 200, outside.text
+    lines = "".join(f"{name}: {value}\n" for name, value in head.items())
+    path = await granted(free)
+    said = await raw(
+        free, path, f"POST {listing} HTTP/1.1\nHost: x\n{lines}Content-Length: 2\nConnection: close\n\n{{}}"
+    )
+    assert " 401 " in said.splitlines()[0], said
+
+
+async def test_what_has_no_network_makes_nothing_that_has_one(free: Served) -> None:
+    path = await granted(free, slots=2)
+    assert json.loads(str((await sh(free, path, "sandboxer discover --json"))["stdout"]))["trust"] == "zero"
+    refused = await ask(free, path, "POST", "/v1/sandboxes", {**SMALL, "trust": "semi"}, code=4)
+    assert (refused["code"], refused["axis"]) == ("forbidden", "trust")
+    open_one = await free.sandbox(**SMALL, trust="semi", inception={"slots": 2})
+    assert (await ask(free, open_one, "POST", "/v1/sandboxes", {**SMALL, "trust": "semi"}))["trust"] == "semi"

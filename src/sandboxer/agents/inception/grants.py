@@ -18,10 +18,12 @@ from sandboxer.accounts.authority import INSIDE, KeyState, parse_scopes
 from sandboxer.accounts.delegation import Cut, DelegatedKey, key_of
 from sandboxer.accounts.records import delegated_keys
 from sandboxer.accounts.use_cases import demand_funds_for_key
+from sandboxer.backends.contract import Trust
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller, generate
+from sandboxer.kernel.errors import Forbidden
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.lifecycle import OVER
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import Sandbox, rows
 
 _ACCOUNT, _SANDBOX = "acc_", "sbx_"
 # Of the names of such keys.
@@ -57,6 +59,7 @@ class Granting:
 
     def __call__(self, conn: Connection, sandbox: Sandbox) -> None:
         """Raises InsufficientCredit, and Forbidden naming the axis on which it asks for too much."""
+        _demand_no_way_out(conn, sandbox)
         if (wanted := sandbox.inception) is None:
             return
         now, child = self.now(), account_of(sandbox.id)
@@ -80,6 +83,20 @@ class Granting:
         )
         if self.is_charged and not wanted.budget_sats and made.root != OWNER_ACCOUNT:
             demand_funds_for_key(conn, made, now=now)
+
+
+def _demand_no_way_out(conn: Connection, sandbox: Sandbox) -> None:
+    """Raises Forbidden for a network below a sandbox that has none: whoever uses both would have it, too."""
+    if sandbox.trust is Trust.ZERO or not sandbox.account.startswith(_ACCOUNT):
+        return
+    parent = rows.load(conn, sandbox_of(sandbox.account))
+    if parent is not None and parent.inception is not None and parent.trust is Trust.ZERO:
+        raise Forbidden(
+            why="trust: the sandbox that asks has no network, and makes none that has one",
+            reason="attenuation_only",
+            axis="trust",
+            hint="Ask for trust `zero`, or network `none`.",
+        )
 
 
 def living_grants(conn: Connection) -> list[DelegatedKey]:

@@ -155,8 +155,9 @@ class Authentication:
             bearer = token_in(headers, BEARER_PREFIX)
             signed_in = _sign_in(headers)
         uid, sandbox = _user(scope), _sandbox(scope)
-        if sandbox is not None and _access(scope) not in OF_SANDBOXES:
-            if _has_credentials(headers):
+        if sandbox is not None:
+            # Whoever is let in by a token of some sandbox has a credential, too.
+            if _has_credentials(headers) or _access(scope) in OF_SANDBOXES:
                 raise _another_from_inside()
             caller = sandbox
         elif _access(scope) in OF_SANDBOXES:
