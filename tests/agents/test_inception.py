@@ -4,8 +4,11 @@ no key anywhere; and every way to have more than that is refused.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import signal
 from typing import Any
 
 from sqlalchemy import func, select
@@ -348,3 +351,20 @@ async def test_what_has_no_network_makes_nothing_that_has_one(free: Served) -> N
     assert (refused["code"], refused["axis"]) == ("forbidden", "trust")
     open_one = await free.sandbox(**SMALL, trust="semi", inception={"slots": 2})
     assert (await ask(free, open_one, "POST", "/v1/sandboxes", {**SMALL, "trust": "semi"}))["trust"] == "semi"
+
+
+async def test_a_guest_that_does_not_answer_holds_nobody_up_and_is_heard_later(free: Served) -> None:
+    path = await granted(free)
+    relays = free.platform.inception.relays
+    sandbox = free.platform.sandboxes.repository.peek(path.rpartition("/")[2])
+    assert sandbox is not None
+    assert sandbox.handle is not None
+    supervisor = int(str(sandbox.handle.data["pid"]))
+    relays.stop(sandbox.id)
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(6):
+            await relays.follow(sandbox)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"] == []

@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 16
 # New ones a second in the long run, and so many at once.
 NEW_PER_S, BURST = 25.0, 50.0
-# Before a line that broke is dialled again.
-AGAIN_S = 0.5
+# Before a line that broke is dialled again; twice as long each time that it cannot be.
+AGAIN_S, LONGEST_S = 0.5, 30.0
+# Nobody who changes a sandbox waits longer for its socket.
+PATIENCE_S = 2.0
 # Serves a connection of a sandbox; the last is to be called once, when it is over.
 Door = Callable[[HandedOver, Caller, Callable[[], None]], Awaitable[None]]
 
@@ -59,28 +61,34 @@ class SandboxRelay:
         self._loop = asyncio.get_running_loop()
         self._rate = Rate(NEW_PER_S, BURST, self._loop.time())
 
-    async def run(self, relay: Relay) -> None:
-        """Runs until the sandbox does not. A line that breaks is dialled again."""
-        listening: Relay | None = relay
-        while listening is not None:
-            try:
-                await self._lead(listening)
-            except SandboxerError as error:
-                log.debug("the relay of %s broke: %s", self._id, error)
-            finally:
-                await listening.close()
-            await asyncio.sleep(AGAIN_S)
-            listening = await self._again()
+    async def run(self, relay: Relay | None) -> None:
+        """Runs until the sandbox does not. A line that breaks, or could not be had, is dialled again."""
+        pause_s = AGAIN_S
+        while True:
+            if relay is not None:
+                pause_s = AGAIN_S
+                await self._lead_until_broken(relay)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_S)
+            sandbox = self._sandboxes.repository.peek(self._id)
+            if sandbox is None or sandbox.state not in LIVE or not has_authority(sandbox):
+                return
+            relay = await self._again(sandbox)
 
-    async def _again(self) -> Relay | None:
-        sandbox = self._sandboxes.repository.peek(self._id)
-        if sandbox is None or sandbox.state not in LIVE or not has_authority(sandbox):
-            return None
+    async def _again(self, sandbox: Sandbox) -> Relay | None:
         try:
             return await listen(self._sandboxes, sandbox)
         except SandboxerError as error:
             log.warning("the relay of %s could not be opened again: %s", self._id, error)
             return None
+
+    async def _lead_until_broken(self, relay: Relay) -> None:
+        try:
+            await self._lead(relay)
+        except SandboxerError as error:
+            log.debug("the relay of %s broke: %s", self._id, error)
+        finally:
+            await relay.close()
 
     async def _lead(self, relay: Relay) -> None:
         while True:
@@ -106,7 +114,12 @@ class SandboxRelay:
         if not isinstance(connection, HandsOver):
             await connection.close()
             return False
-        await self._door(connection.hand_over(), self._caller, self._free.release)
+        handed = connection.hand_over()
+        try:
+            await self._door(handed, self._caller, self._free.release)
+        except Exception:
+            # Its place was given back. One connection's trouble ends no others.
+            log.exception("could not serve a connection of %s", self._id)
         return True
 
 
@@ -135,15 +148,20 @@ class Relays:
 
     async def follow(self, sandbox: Sandbox) -> None:
         """Opens the socket of a sandbox that was granted one, once for each start of it. Never raises: one
-        that cannot have it is as one without, and its description says so.
+        that cannot have it is as one without, and its description says so. One that does not answer gets it
+        once it does.
         """
         if (known := self._running.get(sandbox.id)) is not None and known[0] == sandbox.handle:
             return
+        relay: Relay | None = None
         try:
-            relay = await listen(self._sandboxes, sandbox)
-        except SandboxerError as error:
+            async with asyncio.timeout(PATIENCE_S):
+                relay = await listen(self._sandboxes, sandbox)
+        except NotAvailable as error:
             log.warning("%s has no way to ask from inside: %s", sandbox.id, error)
             return
+        except (SandboxerError, TimeoutError) as error:
+            log.warning("%s has no way to ask from inside yet: %r", sandbox.id, error)
         self.stop(sandbox.id)
         assert sandbox.handle is not None
         task = self._tasks.start(self._lead(sandbox, relay), name=f"relay of {sandbox.id}")
@@ -156,12 +174,17 @@ class Relays:
     def leads(self, sandbox_id: str) -> bool:
         return sandbox_id in self._running
 
-    async def _lead(self, sandbox: Sandbox, relay: Relay) -> None:
+    async def _lead(self, sandbox: Sandbox, relay: Relay | None) -> None:
         try:
             await SandboxRelay(self._sandboxes, sandbox, await self._door).run(relay)
         except Exception:
             # A fault in one sandbox's relay must not end the server for all others.
             log.exception("the relay of %s ended", sandbox.id)
+        finally:
+            known = self._running.get(sandbox.id)
+            if known is not None and known[1] is asyncio.current_task():
+                # The next change of a sandbox that runs on opens another.
+                del self._running[sandbox.id]
 
     async def lead_all(self) -> None:
         """Opens those of sandboxes that run already: callers wait inside meanwhile."""
