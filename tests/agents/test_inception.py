@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from sandboxer.agents.inception.grants import account_of
 from sandboxer.agents.inception.relays import BURST, CONNECTIONS, NEW_PER_S, Rate
+from sandboxer.agents.inception.use_cases import GrantEnds
 from sandboxer.identity.keys import keys
 from tests.support.http.accounts import funded
 from tests.support.http.real import sh
@@ -353,6 +354,17 @@ async def test_what_has_no_network_makes_nothing_that_has_one(free: Served) -> N
     assert (await ask(free, open_one, "POST", "/v1/sandboxes", {**SMALL, "trust": "semi"}))["trust"] == "semi"
 
 
+async def test_an_adopted_account_ends_with_the_last_grant_below_it(free: Served) -> None:
+    """Its last sandbox had a grant in turn, which ends after it: nothing may be kept that nobody can use."""
+    path = await granted(free, slots=3, depth=1, on_parent_end="adopt")
+    child = await ask(free, path, "POST", "/v1/sandboxes", {**SMALL, "inception": {"slots": 1}})
+    assert (await free.client.delete(path)).status_code == 200
+    ends = free.platform.inception.ends
+    await eventually(lambda: account(path) in ends.adopted)
+    assert (await free.client.delete(f"/v1/sandboxes/{child['id']}")).status_code == 200
+    await eventually(lambda: account(path) not in ends.adopted)
+
+
 async def test_a_guest_that_does_not_answer_holds_nobody_up_and_is_heard_later(free: Served) -> None:
     path = await granted(free)
     relays = free.platform.inception.relays
@@ -368,3 +380,16 @@ async def test_a_guest_that_does_not_answer_holds_nobody_up_and_is_heard_later(f
     finally:
         os.kill(supervisor, signal.SIGCONT)
     assert (await ask(free, path, "GET", "/v1/sandboxes"))["sandboxes"] == []
+
+
+async def test_an_adoption_is_told_once_however_often_a_server_starts(free: Served) -> None:
+    path = await granted(free, slots=2, on_parent_end="adopt")
+    await ask(free, path, "POST", "/v1/sandboxes", SMALL)
+    assert (await free.client.delete(path)).status_code == 200
+    ends = free.platform.inception.ends
+    await eventually(lambda: account(path) in ends.adopted)
+    task = asyncio.create_task((anew := GrantEnds(free.platform.sandboxes, free.platform.store)).run())
+    await eventually(lambda: account(path) in anew.adopted)
+    task.cancel()
+    told = (await free.client.get(f"{path}/events?follow=false")).text
+    assert re.findall(r"event: (inception.*)", told) == ["inception.adopted"]

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, exists, select
 
 from sandboxer.accounts import delegation, revocation
 from sandboxer.accounts.delegation import DelegatedKey
@@ -20,7 +20,7 @@ from sandboxer.accounts.use_cases import Slots
 from sandboxer.agents.inception.grants import Granting, has_authority, living_grants, sandbox_of
 from sandboxer.agents.inception.relays import Relays
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.observe.events import record
+from sandboxer.observe.events import events, record
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE
 from sandboxer.sandboxes.records import OnParentEnd, Sandbox
@@ -38,6 +38,11 @@ class GrantEnds(Reconciler):
         # Accounts whose adoption was told.
         self.adopted: set[str] = set()
 
+    def _hear(self, topics: frozenset[str]) -> None:
+        # A grant below an adopted account may be the last that it had, and ends later than its sandbox.
+        if not topics.isdisjoint(self.adopted):
+            self.wake()
+
     async def _round(self) -> datetime:
         for key in await self.store.read(living_grants):
             await self._attend(key.account, partial(self._look, key))
@@ -54,7 +59,7 @@ class GrantEnds(Reconciler):
         )
         if is_adopted and await self._has_any(key.account):
             if key.account not in self.adopted:
-                await self.store.write(lambda conn: self._tell(conn, key, ADOPTED, 0))
+                await self.store.write(lambda conn: self._adopt(conn, key))
                 self.adopted.add(key.account)
             return
         await self.store.write(lambda conn: self._end(conn, key))
@@ -65,6 +70,12 @@ class GrantEnds(Reconciler):
         if any(one.account == account for one in self._sandboxes.repository.living()):
             return True
         return bool(await self.store.read(lambda conn: delegation.children(conn, account, living_only=True)))
+
+    def _adopt(self, conn: Connection, key: DelegatedKey) -> None:
+        # A server that ended since may have told it.
+        told = exists().where(events.c.subject == sandbox_of(key.account), events.c.kind == ADOPTED)
+        if not conn.execute(select(told)).scalar():
+            self._tell(conn, key, ADOPTED, 0)
 
     def _end(self, conn: Connection, key: DelegatedKey) -> None:
         ended = revocation.revoke(
