@@ -393,3 +393,31 @@ async def test_an_adoption_is_told_once_however_often_a_server_starts(free: Serv
     task.cancel()
     told = (await free.client.get(f"{path}/events?follow=false")).text
     assert re.findall(r"event: (inception.*)", told) == ["inception.adopted"]
+
+
+ASK_OFTEN = """
+import http.client, socket
+class Inside(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("/run/sandboxer/api.sock")
+seen = []
+line = Inside("localhost")
+while 429 not in seen and len(seen) < 300:
+    line.request("GET", "/v1/sandboxes")
+    answer = line.getresponse()
+    answer.read()
+    seen.append(answer.status)
+print(seen.count(200), seen[-1])
+"""
+
+
+async def test_what_asks_without_end_leaves_its_maker_requests(free: Served) -> None:
+    """Whoever made it must be able to end it."""
+    maker = await free.stranger()
+    made = await maker.post("/v1/sandboxes", {**SMALL, "inception": {}})
+    assert made.status_code == 201, made.text
+    path = f"/v1/sandboxes/{made.json()['id']}"
+    ran = await maker.post(f"{path}/exec", {"argv": ["python3", "-c", ASK_OFTEN]})
+    assert ran.json()["stdout"].endswith(" 429\n"), ran.text
+    assert (await maker.delete(path)).status_code == 200

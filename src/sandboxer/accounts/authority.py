@@ -147,6 +147,7 @@ class Authority:
             root=self.root,
             is_owner=caller.is_owner,
             is_root_owner=self.is_root_owner,
+            is_inside=caller.public_key.startswith(INSIDE),
             tier=self.account.tier_at(now),
             root_tier=self.root_tier if until is not None and now < until else None,
         )

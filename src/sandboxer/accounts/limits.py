@@ -79,6 +79,8 @@ class Sender:
     root: str
     is_owner: bool = False
     is_root_owner: bool = False
+    # A program in a sandbox asks, which may be anybody's.
+    is_inside: bool = False
     tier: int | None = None
     root_tier: int | None = None
 
@@ -129,6 +131,9 @@ def quotas(
         found.append(Quota(f"key:{caller.public_key}", own if shared is None else min(own, shared)))
     if shared is not None:
         found.append(Quota(f"account:{caller.root}", shared))
+        if caller.is_inside:
+            # Sandboxes together have half of it: whoever made them can always ask for their end.
+            found.append(Quota(f"inside:{caller.root}", max(1, shared // 2)))
     return tuple(found)
 
 
