@@ -73,7 +73,7 @@ def test_the_agent_knows_no_path_of_the_platform() -> None:
 
 async def test_what_is_found_is_for_everybody_can_be_kept_and_changes_nothing(selling: Served) -> None:
     before = await selling.platform.store.read(_events)
-    async with httpx.AsyncClient(base_url=selling.url) as http:
+    async with httpx.AsyncClient(base_url=selling.url, timeout=30) as http:
         for path in DOCUMENTS:
             answer = await http.get(path)
             assert answer.status_code == 200, path

@@ -4,9 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.words import Answer, Moment, Request, When
+from sandboxer.wire.words import MAX_SATS, Answer, Moment, Request, When
 
-MAX_SATS = 2_100_000_000_000_000
 Sats = Annotated[int, Field(ge=1, le=MAX_SATS, description="Whole sats.", examples=[1000])]
 AccountId = Annotated[
     str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", max_length=63, description="Id of an account.")

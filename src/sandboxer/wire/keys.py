@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.accounts import MAX_SATS, Caps, Sats, TransferId, Why
-from sandboxer.wire.words import Answer, Moment, Name, Request, When
+from sandboxer.wire.accounts import Caps, Sats, TransferId, Why
+from sandboxer.wire.words import MAX_SATS, Answer, Moment, Name, Request, When
 
 
 class CreateKey(Request):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from sandboxer.wire.keys import NewKey
 from sandboxer.wire.sandboxes import Sandbox
-from sandboxer.wire.words import Answer, Request
+from sandboxer.wire.words import MAX_SATS, Answer, Request
 
 PaymentId = Annotated[
     str, Field(pattern=r"^pay_[0-9a-hjkmnp-tv-z]{26}$", examples=["pay_01h5n3c8r2k7m4q9s6t1v0w8xy"])
@@ -23,7 +23,6 @@ PaymentStateName = Literal[
     "replaced",
     "not_found",
 ]
-MAX_SATS = 21_000_000 * 100_000_000
 
 
 class Payment(Answer):

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from sandboxer.wire.accounts import MAX_SATS
 from sandboxer.wire.words import (
     MAX_LABELS,
+    MAX_SATS,
     Answer,
     Cursor,
     Duration,

@@ -26,6 +26,8 @@ PLAIN_TEXT = rf"^[^\x00-\x08\x0b\x0c\x0e-\x1f{_TURNING}]*$"
 MAX_PATH_BYTES = 4096
 MAX_ENV_ENTRIES = 256
 MAX_LABELS = 64
+# More than there will ever be.
+MAX_SATS = 21_000_000 * 100_000_000
 PAGE_LIMIT_DEFAULT = 50
 PAGE_LIMIT_MAX = 500
 PROBLEM_TYPE_PREFIX = "urn:sandboxer:problem:"
