@@ -67,7 +67,7 @@ class GrantEnds(Reconciler):
 
     async def _has_any(self, account: str) -> bool:
         """Says whether a sandbox of the account, or a key below it, is left."""
-        if any(one.account == account for one in self._sandboxes.repository.living()):
+        if any(self._sandboxes.repository.living(account)):
             return True
         return bool(await self.store.read(lambda conn: delegation.children(conn, account, living_only=True)))
 
