@@ -110,7 +110,7 @@ def test_every_command_prints_one_document_which_is_the_resource(
 
 
 def _sandboxes(say: Walk, sandbox: str) -> None:
-    say.lists("list", "profile list", f"events | {sandbox}")
+    say.lists("list", "tree", "profile list", f"events | {sandbox}")
     say.changes("", "show unboost freeze thaw stop resume recreate", sandbox)
     say.changes("", "update", sandbox, "--label", "a=b")
     say.changes("", "boost", sandbox, "2")
