@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.support.http.flows import flow
 from tests.support.http.real import sh
 from tests.support.http.served import Served
 
 SMALL = {"resources": {"disk_mb": 64, "memory_mb": 64}, "ttl": "5m"}
-
-
-@flow("getSandboxTree")
-async def test_an_account_without_grants_sees_its_own(served: Served) -> None:
-    path = await served.sandbox(name="alone")
-    other = await served.stranger()
-    found = (await served.client.get("/v1/tree")).json()["sandboxes"]
-    assert [(one["id"], one["depth"], one["spent_sats"]) for one in found] == [
-        (path.rpartition("/")[2], 0, None)
-    ]
-    assert (await other.get("/v1/tree")).json() == {"sandboxes": []}
 
 
 async def test_generations_stand_below_each_other_and_an_adopted_one_below_who_made_it(free: Served) -> None:

@@ -32,6 +32,17 @@ async def test_a_sandbox_is_made_looked_at_listed_and_removed(served: Served) ->
     assert (await served.client.delete(path)).status_code == 200
 
 
+@flow("getSandboxTree")
+async def test_the_tree_of_an_account_without_grants_is_what_it_made(served: Served) -> None:
+    path = await served.sandbox(name="alone")
+    other = await served.stranger()
+    found = (await served.client.get("/v1/tree")).json()["sandboxes"]
+    assert [(one["id"], one["depth"], one["spent_sats"]) for one in found] == [
+        (path.rpartition("/")[2], 0, None)
+    ]
+    assert (await other.get("/v1/tree")).json() == {"sandboxes": []}
+
+
 async def test_without_waiting_a_sandbox_is_returned_before_it_is_ready(served: Served) -> None:
     answer = await served.client.post("/v1/sandboxes?wait=false", {})
     assert answer.status_code == 201
