@@ -187,7 +187,9 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         also: Also | None = None,
     ) -> Sandbox:
         try:
-            return await self._after(await super().create(wanted, *steps, check=check, also=also))
+            made = await super().create(wanted, *steps, check=check, also=also)
+            # Of one without processes there is nobody to tell anything yet.
+            return made if made.handle is None else await self._after(made)
         except IntegrityError as error:
             raise _meant_by(error, wanted.name) from None
 
