@@ -22,6 +22,7 @@ from bench.scenarios import e2b as clients_of_e2b
 from bench.scenarios.egress import egress
 from bench.scenarios.execute import execute
 from bench.scenarios.fairness import UNCOUNTED, fairness, fairness_as_shipped
+from bench.scenarios.inception import inception
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
@@ -35,7 +36,9 @@ from bench.scenarios.transfer import transfer
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "egress", "e2b", "warm", "fairness", "silence", "signed", "startup", "ledger")
+# Each of these on one of its own.
+APART = ("e2b", "warm", "fairness", "silence", "inception")
+SCENARIOS = (*SANDBOXES, *APART, "egress", "signed", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -117,6 +120,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if "silence" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("silence", lambda: silence(running, 2 if words.quick else min(rounds, 12)))
+        if "inception" in wanted:
+            with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
+                measure("inception", lambda: inception(running, rounds))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
@@ -136,9 +142,7 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1
-    needs_image = words.against or not {*SANDBOXES, "e2b", "warm", "fairness", "silence"}.isdisjoint(
-        words.only or SCENARIOS
-    )
+    needs_image = words.against or not {*SANDBOXES, *APART}.isdisjoint(words.only or SCENARIOS)
     if needs_image and not (words.image / "bin").exists():
         console.print(f"{words.image} is no root tree. Build it: sandboxer image build")
         return 1
