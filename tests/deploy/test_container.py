@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,9 @@ class Engine:
 
     def __init__(self, folder: Path, keeper: int) -> None:
         self._words = ["nsenter", "-t", str(keeper), "-m", "podman", "--cgroup-manager=cgroupfs"]
-        self._words += ["--root", str(folder / "store"), "--runroot", str(folder / "run")]
+        # Podman takes no path of more than 50 characters there, and those of test workers are longer.
+        run = tempfile.mkdtemp(prefix="run-")
+        self._words += ["--root", str(folder / "store"), "--runroot", run]
 
     def __call__(self, *words: str, cwd: Path | None = None) -> str:
         command = [*self._words, *words]
@@ -48,12 +51,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with subprocess.Popen(["unshare", "--mount", "sh", "-c", hiding], stdout=subprocess.PIPE) as keeper:
         assert keeper.stdout is not None
         keeper.stdout.readline()
-        made = Engine(folder, keeper.pid)
         try:
+            made = Engine(folder, keeper.pid)
             yield made
-        finally:
             made("rm", "--all", "--force", "--volumes", "--time", "10")
             made("rmi", "--all", "--force")
+        finally:
+            # Whatever failed: who leaves the block waits for it.
             keeper.kill()
 
 
