@@ -123,7 +123,8 @@ async def test_a_server_that_starts_again_tells_those_that_run(tmp_path: Path) -
         repository._afters.clear()
         assert (await served.client.send("PATCH", f"{path}/ttl", body={"duration": "5m"})).status_code == 200
         old = await told(served, path)
-        await Descriptions(served.platform.sandboxes, served.platform.store, lambda _: False).tell_all()
+        platform = served.platform
+        await Descriptions(platform.sandboxes, platform.store, platform.inception).tell_all()
         assert repository.peek(sandbox_id) is not None
         assert (await agrees(served, path))["ends_at"] > old["ends_at"]
 

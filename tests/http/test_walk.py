@@ -20,8 +20,7 @@ def walked(*words: str) -> dict[str, int]:
 
 def test_a_paid_create_changes_packages_seldom_and_asks_the_database_little() -> None:
     counts = walked()
-    # 120, and six for what a sandbox is told and may be granted (`agents/`).
-    assert counts["changes_of_package"] <= 126
+    assert counts["changes_of_package"] <= 120
     assert counts["sql_statements"] <= 31
     assert counts["loads_of_sandboxes"] <= 1
 

@@ -338,11 +338,11 @@ class AuthorityRepository:
         self._missed: list[set[str]] = []
         self._leave: Callable[[], None] = store.on_commit(self._hear)
 
-    async def of(self, caller: Caller) -> Authority:
+    async def of(self, caller: Caller, *, now: datetime | None = None) -> Authority:
         """Return the authority of an authenticated caller; an account seen for the first time gets its
-        record.
+        record. `now` is for who has read the clock already.
         """
-        now = self._clock.now()
+        now = now or self._clock.now()
         if (cached := self._known.get(caller.account)) is not None and cached[1] > now:
             return cached[0]
         missed: set[str] = set()

@@ -82,8 +82,7 @@ def record_in_order(conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None
     """
     if rows:
         conn.execute(_INSERT, list(rows))
-    for row in rows:
-        announce(conn, row["subject"])
+        announce(conn, *(row["subject"] for row in rows))
 
 
 @value_class

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -42,14 +42,16 @@ class Repository(Generic[R, T]):
         self.clock = clock
         self.rows = rows
         self.lifecycle = lifecycle
-        self._watchers: list[Callable[[R, Sequence[T]], None]] = []
+        self._watchers: list[tuple[Callable[[R, Sequence[T]], None], Collection[Any] | None]] = []
         self._joins: list[Callable[[Connection, R], None]] = []
 
-    def on_change(self, watcher: Callable[[R, Sequence[T]], None]) -> None:
-        """Calls back with the new record and its steps after every commit. The callback must be quick and
-        not raise.
+    def on_change(
+        self, watcher: Callable[[R, Sequence[T]], None], *, among: Collection[Any] | None = None
+    ) -> None:
+        """Calls back with the new record and its steps after every commit, or after those that leave it in a
+        state of `among`. The callback must be quick and not raise.
         """
-        self._watchers.append(watcher)
+        self._watchers.append((watcher, among))
 
     def with_each_new(self, join: Callable[[Connection, R], None]) -> None:
         """Calls back in the transaction of every new record. What the callback raises refuses the record."""
@@ -159,8 +161,9 @@ class Repository(Generic[R, T]):
 
     def announce(self, record: R, steps: Sequence[T] = ()) -> R:
         """Tells the watchers what was committed. Only callers of `add` and `step` have to call it."""
-        for watcher in self._watchers:
-            watcher(record, steps)
+        for watcher, among in self._watchers:
+            if among is None or record.state in among:
+                watcher(record, steps)
         return record
 
     async def _current(self, id: str) -> R:

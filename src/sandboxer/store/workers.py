@@ -225,9 +225,9 @@ _FIRST_PAUSE_S = 0.01
 _TOPICS = "sandboxer.topics"
 
 
-def announce(conn: Connection, topic: str) -> None:
-    """Announces `topic` to listeners of `Store.on_commit` once this transaction is committed."""
-    conn.info.setdefault(_TOPICS, set()).add(topic)
+def announce(conn: Connection, *topics: str) -> None:
+    """Announces `topics` to listeners of `Store.on_commit` once this transaction is committed."""
+    conn.info.setdefault(_TOPICS, set()).update(topics)
 
 
 def run_body(conn: Connection, job: Job[Any]) -> Any:

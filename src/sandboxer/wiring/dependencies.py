@@ -289,8 +289,7 @@ async def _open_inside(
 ) -> Inception:
     opening = open_inception(sandboxes, store, slots, is_charged=settings.is_charged)
     inception = await closing.enter_async_context(opening)
-    # Told last: what a sandbox reads is there by then.
-    await closing.enter_async_context(open_descriptions(sandboxes, store, inception.relays.leads))
+    await closing.enter_async_context(open_descriptions(sandboxes, store, inception))
     return inception
 
 

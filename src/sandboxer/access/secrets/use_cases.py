@@ -235,10 +235,10 @@ async def open_secrets(
 
     def changed(sandbox: Sandbox, steps: Sequence[Step]) -> None:
         del steps
-        if sandbox.state in FINAL and secrets.holds(sandbox.id):
+        if secrets.holds(sandbox.id):
             ended.put_nowait(sandbox.id)
 
-    sandboxes.repository.on_change(changed)
+    sandboxes.repository.on_change(changed, among=FINAL)
     async with own_tasks() as tasks:
         tasks.start(_drop_ended(secrets, ended), name="secrets of ended sandboxes")
         try:

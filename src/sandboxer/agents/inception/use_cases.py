@@ -127,7 +127,6 @@ async def open_inception(
         sandboxes.repository.with_each_new(
             Granting(slots_in_use=slots.in_use, now=sandboxes.clock.now, is_charged=is_charged)
         )
-        sandboxes.repository.after_change(inception.follow)
         tasks.start(inception.ends.run(), name="ends of grants")
         tasks.start(inception.relays.lead_all(), name="relays of sandboxes that run already")
         yield inception

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from sandboxer.accounts.delegation import accounts_above
+from sandboxer.agents.inception.use_cases import Inception
 from sandboxer.agents.inside.description import Place, facts_of, files_of
 from sandboxer.backends.contract import Handle
 from sandboxer.backends.guest import INSIDE, INSIDE_SOCKET, Described
@@ -34,16 +35,20 @@ _PLACES_KEPT = 10_000
 
 
 class Descriptions:
-    def __init__(self, sandboxes: SandboxDependencies, store: Store, leads: Callable[[str], bool]) -> None:
-        """`leads` says whether a sandbox can speak to the platform."""
+    def __init__(self, sandboxes: SandboxDependencies, store: Store, inception: Inception) -> None:
         self._sandboxes = sandboxes
-        self._leads = leads
+        self._inception = inception
         self._store = store
         # What each was told last, and the handle of the processes that were.
         self._told: dict[str, tuple[Handle, dict[str, str]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         # An account stays where it is for good.
         self._places: OrderedDict[str, Place] = OrderedDict()
+
+    async def follow(self, sandbox: Sandbox) -> None:
+        await self._inception.follow(sandbox)
+        # Told last: what a sandbox reads of is there by then.
+        await self.tell(sandbox)
 
     async def tell(self, sandbox: Sandbox) -> None:
         """Tells a sandbox what its record says now. Never raises."""
@@ -62,7 +67,7 @@ class Descriptions:
         if sandbox.handle is None:
             return
         place = await self._place(sandbox.account)
-        if self._leads(sandbox.id):
+        if self._inception.relays.leads(sandbox.id):
             place = replace(place, socket=f"{INSIDE}/{INSIDE_SOCKET}")
         files = files_of(facts_of(sandbox, place))
         wanted = (sandbox.handle, files)
@@ -94,10 +99,10 @@ class Descriptions:
 
 @asynccontextmanager
 async def open_descriptions(
-    sandboxes: SandboxDependencies, store: Store, leads: Callable[[str], bool]
+    sandboxes: SandboxDependencies, store: Store, inception: Inception
 ) -> AsyncIterator[Descriptions]:
-    descriptions = Descriptions(sandboxes, store, leads)
-    sandboxes.repository.after_change(descriptions.tell)
+    descriptions = Descriptions(sandboxes, store, inception)
+    sandboxes.repository.after_change(descriptions.follow)
     async with own_tasks() as tasks:
         tasks.start(descriptions.tell_all(), name="descriptions of sandboxes that run already")
         yield descriptions

@@ -225,7 +225,7 @@ class Authentication:
     async def _judge(self, scope: Scope, caller: Caller) -> None:
         """Checks the rate limits, that the account is active, and that the key has the scope."""
         now = self._platform.clock.now()
-        authority = await self._platform.authorities.of(caller)
+        authority = await self._platform.authorities.of(caller, now=now)
         self._count(scope, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         operation = operation_of(scope)
@@ -388,8 +388,9 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
                 size += len(chunk)
                 if size > limit:
                     raise problems.too_large(limit)
-                await lease.grow(len(chunk))
-                chunks.append(chunk)
+                if chunk:
+                    await lease.grow(len(chunk))
+                    chunks.append(chunk)
                 if size > SMALL:
                     # Counted from its beginning, once it is known to be large.
                     pieces = chunks if shape is None else [chunk]
