@@ -69,7 +69,8 @@ _FIRST_TO_GO = (
 _RARE = frozenset({"GOES", ""})
 # What ends later than this was meant to go on: a service's sandbox lives for ten years.
 _NEVER_S = 5 * 365 * 86400
-_LEAST, _LEAST_OF_PROSE, _BETWEEN = 8, 20, 2
+# A name that is cut can be typed by nobody: it has so much room before a column that matters less stays.
+_LEAST, _LEAST_OF_NAME, _LEAST_OF_PROSE, _BETWEEN = 8, 16, 20, 2
 # How an answer of several pages says where the next one begins.
 _CURSORS = {"next_cursor", "next_after"}
 
@@ -243,8 +244,15 @@ class _Column:
         self.overflow: Any = "fold" if self.is_prose else "ellipsis"
         lines = [len(line) for cell in cells for line in cell.plain.split("\n")]
         self.natural = max([*map(len, self.word.split("\n")), *lines])
-        least = _LEAST_OF_PROSE if self.is_prose else _LEAST if self.word in _SOFT else self.natural
-        self.least = min(self.natural, least)
+        self.least = min(self.natural, self._wanted())
+
+    def _wanted(self) -> int:
+        """How many characters of it are worth a column."""
+        if self.is_prose:
+            return _LEAST_OF_PROSE
+        if self.word == "NAME":
+            return _LEAST_OF_NAME
+        return _LEAST if self.word in _SOFT else self.natural
 
 
 def _fitted(drawn: list[_Column], width: int) -> list[tuple[_Column, int]]:
