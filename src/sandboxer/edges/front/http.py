@@ -176,43 +176,6 @@ UNWANTED_BODY_OF_KNOWN = 1024 * 1024 * 1024
 LAST_WORDS_S = 2.0
 
 
-class _HeadWithBody:
-    """Writes the head of an answer together with what follows it in the same turn of the loop: the client
-    wakes up once. Everything else is the transport's.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._head: bytes | None = None
-        self._alone: asyncio.Handle | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._alone is None:
-            self._head = data
-            self._alone = self._loop.call_soon(self._send_head)
-        elif self._head is None:
-            self._transport.write(data)
-        else:
-            self._alone.cancel()
-            head, self._head = self._head, None
-            self._transport.writelines((head, data))
-
-    def close(self) -> None:
-        self._send_head()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def _send_head(self) -> None:
-        if self._head is not None:
-            head, self._head = self._head, None
-            # The client may have hung up since.
-            if not self._transport.is_closing():
-                self._transport.write(head)
-
-
 class StrictHttp(HttpToolsProtocol):
     """`front` is set by whoever makes the class for a listener."""
 
@@ -363,11 +326,6 @@ class StrictHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[SLOT] = self._slot  # type: ignore[literal-required]
-
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        if (cycle := self.cycle) is not None and cycle.transport is self.transport:
-            cycle.transport = cast(asyncio.Transport, _HeadWithBody(cast(Any, self.transport), self.loop))
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what uvicorn's parser does not take, such as a method that it does not know."""
