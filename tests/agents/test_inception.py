@@ -9,62 +9,16 @@ import json
 import os
 import re
 import signal
-from typing import Any
 
 from sqlalchemy import func, select
 
-from sandboxer.agents.inception.grants import account_of
 from sandboxer.agents.inception.relays import BURST, CONNECTIONS, NEW_PER_S, Rate
 from sandboxer.agents.inception.use_cases import GrantEnds
 from sandboxer.identity.keys import keys
 from tests.support.http.accounts import funded
+from tests.support.http.inside import SMALL, account, ask, granted, money, raw
 from tests.support.http.real import sh
 from tests.support.http.served import Served, eventually
-from tests.support.http.signed import Client
-
-SMALL = {"resources": {"disk_mb": 64, "memory_mb": 64}, "ttl": "5m"}
-
-
-async def ask(
-    served: Served, path: str, method: str, where: str, body: object = None, *, code: int = 0
-) -> Any:
-    """Asks as a program in the sandbox does; `code` is how its client ends."""
-    words = f"sandboxer api {method} '{where}'"
-    ran = await sh(served, path, f"{words} -" if body is not None else words, stdin=json.dumps(body or ""))
-    assert ran["exit_code"] == code, ran
-    return json.loads(str(ran["stdout"])) if ran["stdout"] else None
-
-
-async def granted(served: Served, **bounds: object) -> str:
-    return await served.sandbox(**SMALL, inception=bounds)
-
-
-def account(path: str) -> str:
-    return account_of(path.rpartition("/")[2])
-
-
-RAW = """
-import socket, sys
-line = socket.socket(socket.AF_UNIX)
-line.settimeout(20)
-line.connect("/run/sandboxer/api.sock")
-line.sendall(sys.stdin.buffer.read())
-seen = b""
-while b"\\r\\n\\r\\n" not in seen or len(seen) < 60:
-    piece = line.recv(65536)
-    if not piece: break
-    seen += piece
-print(seen.decode("latin-1"))
-"""
-
-
-async def raw(served: Served, path: str, request: str) -> str:
-    """What the socket answers to these very bytes."""
-    answer = await served.client.post(
-        f"{path}/exec", {"argv": ["python3", "-c", RAW], "stdin": request.replace("\n", "\r\n")}
-    )
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["stdout"]) + str(answer.json()["stderr"])
 
 
 async def test_a_sandbox_makes_uses_and_ends_another(free: Served) -> None:
@@ -189,11 +143,6 @@ async def test_depth_and_scopes_only_shrink(free: Served) -> None:
     reader = await granted(free, slots=1, scopes=["sandboxes:read"])
     assert (await ask(free, reader, "GET", "/v1/sandboxes"))["sandboxes"] == []
     assert (await ask(free, reader, "POST", "/v1/sandboxes", SMALL, code=4))["status"] == 403
-
-
-async def money(client: Client) -> dict[str, int]:
-    found: dict[str, int] = (await client.get("/v1/accounts/me")).json()["money"]
-    return found
 
 
 async def test_its_money_is_cut_from_its_makers_and_what_is_left_returns(real: Served) -> None:
