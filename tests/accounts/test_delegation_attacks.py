@@ -24,6 +24,7 @@ from sandboxer.accounts.delegation import (
     load_key,
     tree,
 )
+from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.accounts.records import Change, Kind, accounts, delegated_keys
 from sandboxer.accounts.revocation import ENDING, finish, revoke
 from sandboxer.kernel.errors import (
@@ -128,6 +129,29 @@ def test_depth_runs_out(conn: Connection) -> None:
         parent = child_of(conn, parent, budget_sats=10, depth=depth).account
     with pytest.raises(Forbidden, match="no further generation"):
         child_of(conn, parent, budget_sats=1, depth=0)
+
+
+def test_a_tier_bounds_how_many_generations_follow_and_only_while_it_lasts(conn: Connection) -> None:
+    policy = LimitPolicy(depths={0: 1, 8: 2})
+    root, ends = rich(conn), NOW + timedelta(days=1)
+
+    def cut_below(parent: str, depth: int, now: datetime = NOW) -> str:
+        return child_of(conn, parent, budget_sats=10, depth=depth, policy=policy, now=now).account
+
+    with pytest.raises(Forbidden) as refused:
+        cut_below(root, 1)
+    assert (refused.value.facts["axis"], refused.value.facts["reason"]) == ("depth", "tier_depth")
+    with pytest.raises(Forbidden, match="1 more generations"):
+        cut_below(root, 1)
+    assert cut_below(root, 0)
+    records.entitle(conn, root, tier=9, until=ends, actor="op", reason="paid", now=NOW)
+    child = cut_below(root, 1)
+    cut_below(child, 0)
+    assert load_authority(conn, child).depth_left(now=NOW, policy=policy) == 1
+    # What was made goes on; nothing follows below it any more.
+    assert load_authority(conn, child).depth_left(now=ends, policy=policy) == 0
+    with pytest.raises(Forbidden, match="0 more generations"):
+        cut_below(child, 0, now=ends)
 
 
 def test_a_key_without_the_scope_to_delegate_cuts_nothing(conn: Connection) -> None:
@@ -328,6 +352,7 @@ allowances = st.builds(
     slots=st.none() | st.integers(0, 10),
     expires_at=moments,
     caps=caps,
+    tier_depth=st.integers(0, 5),
 )
 wishes = st.builds(
     Cut,
@@ -348,7 +373,7 @@ def test_whatever_is_granted_is_within_the_parent_on_every_axis(parent: Allowanc
     except SandboxerError:
         return
     assert got.scopes <= parent.scopes
-    assert got.depth < parent.depth
+    assert got.depth < min(parent.depth, parent.tier_depth)
     assert parent.slots is None or (got.slots is not None and got.slots <= parent.slots)
     assert parent.expires_at is None or (got.expires_at is not None and got.expires_at <= parent.expires_at)
     limit = parent.caps.per_day_sats

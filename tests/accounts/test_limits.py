@@ -12,6 +12,7 @@ from sandboxer.accounts.limits import (
     Sender,
     client_address,
     free_slots,
+    generations,
     network_around,
     parse_networks,
     quotas,
@@ -29,6 +30,25 @@ def test_tier_n_allows_seven_n_requests_a_minute_and_a_slot_for_every_four(
 ) -> None:
     assert requests_per_minute(tier, policy=LimitPolicy(bucket_only=1)) == rpm
     assert free_slots(tier) == slots
+
+
+@pytest.mark.parametrize(
+    ("tier", "depth"), [(None, 1), (1, 1), (7, 1), (8, 2), (15, 2), (16, 4), (31, 4), (32, 8)]
+)
+def test_an_account_raises_as_many_generations_as_the_highest_step_says_that_its_tier_reaches(
+    tier: int | None, depth: int
+) -> None:
+    steps = LimitPolicy(depths={0: 1, 32: 8, 8: 2, 16: 4})
+    assert generations(tier, policy=steps) == depth
+    assert generations(tier) == 8
+    assert generations(tier, policy=LimitPolicy(depths={33: 1})) == 0
+    assert generations(None, is_owner=True, policy=LimitPolicy(depths={0: 1})) == 8
+
+
+@pytest.mark.parametrize("depths", [{-1: 1}, {0: -1}, {0: 1001}])
+def test_steps_of_depth_that_cannot_be_are_refused(depths: dict[int, int]) -> None:
+    with pytest.raises(InvalidRequest, match="limit_depth"):
+        LimitPolicy(depths=depths)
 
 
 @pytest.mark.parametrize("tier", [1, 17, 18, 32])

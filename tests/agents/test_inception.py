@@ -9,16 +9,19 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 
 from sqlalchemy import func, select
 
 from sandboxer.agents.inception.relays import BURST, CONNECTIONS, NEW_PER_S, Rate
 from sandboxer.agents.inception.use_cases import GrantEnds
+from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.identity.keys import keys
+from sandboxer.settings import load_settings
 from tests.support.http.accounts import funded
 from tests.support.http.inside import SMALL, account, ask, granted, money, raw
 from tests.support.http.real import sh
-from tests.support.http.served import Served, eventually
+from tests.support.http.served import Served, eventually, serving
 
 
 async def test_a_sandbox_makes_uses_and_ends_another(free: Served) -> None:
@@ -370,3 +373,23 @@ async def test_what_asks_without_end_leaves_its_maker_requests(free: Served) -> 
     ran = await maker.post(f"{path}/exec", {"argv": ["python3", "-c", ASK_OFTEN]})
     assert ran.json()["stdout"].endswith(" 429\n"), ran.text
     assert (await maker.delete(path)).status_code == 200
+
+
+async def test_a_tier_bounds_how_deep_sandboxes_make_sandboxes(tmp_path: Path) -> None:
+    """On the shipped fake: it is decided before anything is made."""
+    chosen = load_settings(
+        {"SANDBOXER_LIMIT_DEPTH": '{"0": 1, "8": 2}'}, state_dir=tmp_path / "state", port=0, charging=False
+    )
+    async with serving(chosen, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        maker = await served.stranger()
+        assert (await maker.get("/v1/accounts/me")).json()["depth"] == 1
+        assert (await maker.get("/v1/limits")).json()["depth"] == 1
+        refused = await maker.post("/v1/sandboxes", {"inception": {"depth": 1}})
+        assert refused.status_code == 403, refused.text
+        assert (refused.json()["axis"], refused.json()["reason"]) == ("depth", "tier_depth")
+        made = await maker.post("/v1/sandboxes", {"inception": {"depth": 0}})
+        assert made.status_code == 201, made.text
+        assert (await served.client.post("/v1/sandboxes", {"inception": {"depth": 7}})).status_code == 201
+        tiers = (await maker.get("/v1/pricing")).json()["tiers"]
+        assert {one["depth"] for one in tiers if one["tier"] < 8} == {1}
+        assert {one["depth"] for one in tiers if one["tier"] >= 8} == {2}

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.delegation import Cut, DelegatedKey, cut
+from sandboxer.accounts.limits import LIMITS, LimitPolicy
 from sandboxer.identity.keys import Caller, generate
 from sandboxer.money.buckets import credit
 from sandboxer.money.ledger import balance
@@ -73,7 +74,13 @@ def rich(conn: Connection, id: str = "acc_root", sats: int = 1000) -> str:
 
 
 def child_of(
-    conn: Connection, parent: str, *, now: datetime = NOW, slots_in_use: int = 0, **wish: Any
+    conn: Connection,
+    parent: str,
+    *,
+    now: datetime = NOW,
+    slots_in_use: int = 0,
+    policy: LimitPolicy = LIMITS,
+    **wish: Any,
 ) -> DelegatedKey:
     wish = {"budget_sats": 100, "scopes": ALL_SCOPES, "depth": 3, **wish}
     return cut(
@@ -84,6 +91,7 @@ def child_of(
         cut_by=f"key-of-{parent}",
         account=f"acc_{parent.removeprefix('acc_')}.{next(_count)}"[:60],
         slots_in_use=slots_in_use,
+        policy=policy,
         now=now,
     )
 

@@ -36,7 +36,7 @@ from sqlalchemy import Connection, Row, bindparam, select
 
 from sandboxer.accounts import records
 from sandboxer.accounts.caps import Caps, from_json
-from sandboxer.accounts.limits import Sender
+from sandboxer.accounts.limits import LIMITS, MAX_DEPTH, LimitPolicy, Sender, generations
 from sandboxer.accounts.records import (
     Account,
     Kind,
@@ -94,8 +94,6 @@ def scopes_to_json(scopes: Iterable[Scope]) -> list[str]:
     return sorted(scope.value for scope in scopes)
 
 
-# How many generations an account may raise below it, unless the operator says otherwise.
-ROOT_DEPTH = 8
 CACHED = 10_000
 # A change by another process on the same database takes hold within this.
 CACHED_FOR = timedelta(seconds=15)
@@ -115,8 +113,8 @@ class Authority:
     # From the root to the account itself.
     ancestry: tuple[str, ...]
     scopes: frozenset[Scope]
-    # How many generations may still follow, and how many sandboxes it may have at once, its children's
-    # included (None: no limit).
+    # How many generations its own key lets follow, and how many sandboxes it may have at once, its
+    # children's included (None: no limit).
     depth: int
     slots: int | None
     # The first moment at which it, an ancestor, or a key that delegated one of them expires.
@@ -138,6 +136,17 @@ class Authority:
     @property
     def root(self) -> str:
         return self.ancestry[0]
+
+    def tier_depth(self, *, now: datetime, policy: LimitPolicy = LIMITS) -> int:
+        """Return how many generations may follow by the tier of the account at the top."""
+        until = self.root_entitled_until
+        tier = self.root_tier if until is not None and now < until else None
+        most = generations(tier, is_owner=self.is_root_owner, policy=policy)
+        return max(0, most - len(self.ancestry) + 1)
+
+    def depth_left(self, *, now: datetime, policy: LimitPolicy = LIMITS) -> int:
+        """Return how many generations may still follow."""
+        return min(self.depth, self.tier_depth(now=now, policy=policy))
 
     def sender(self, caller: Caller, *, now: datetime) -> Sender:
         """Return what the rate limits need to know of the caller."""
@@ -229,9 +238,9 @@ def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) ->
         demand(authority, scope, now=now)
 
 
-def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:
+def load_authority(conn: Connection, account: str) -> Authority:
     """Load an account's authority as of the last commit. Raises NotFound for an account without a record."""
-    if (found := find_authority(conn, account, root_depth=root_depth)) is None:
+    if (found := find_authority(conn, account)) is None:
         raise NotFound(what="account", id=account)
     return found
 
@@ -239,7 +248,7 @@ def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEP
 _FIND_KEY = select(delegated_keys).where(delegated_keys.c.account == bindparam("wanted_account"))
 
 
-def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority | None:
+def find_authority(conn: Connection, account: str) -> Authority | None:
     if (mine := find(conn, account)) is None:
         return None
     key = conn.execute(_FIND_KEY, {"wanted_account": account}).one_or_none()
@@ -250,7 +259,7 @@ def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEP
             account=mine,
             ancestry=(account,),
             scopes=frozenset() if is_orphan else ALL_SCOPES,
-            depth=0 if is_orphan else root_depth,
+            depth=0 if is_orphan else MAX_DEPTH,
             slots=0 if is_orphan else None,
             expires_at=None,
             caps=mine.caps,
@@ -327,10 +336,9 @@ def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
 class AuthorityRepository:
     """Keeps authorities in memory. It lives on one event loop; close it before the store."""
 
-    def __init__(self, store: Store, clock: Clock, *, root_depth: int = ROOT_DEPTH) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._root_depth = root_depth
         self._known: OrderedDict[str, tuple[Authority, datetime]] = OrderedDict()
         # For each account, the cached accounts that depend on it: itself and those below it.
         self._hanging: dict[str, set[str]] = {}
@@ -364,11 +372,11 @@ class AuthorityRepository:
     def _find(self, conn: Connection, account: str) -> Authority | None:
         if find(conn, account) is None or not has_bucket(conn, account):
             return None
-        return load_authority(conn, account, root_depth=self._root_depth)
+        return load_authority(conn, account)
 
     def _ensure(self, conn: Connection, caller: Caller, now: datetime) -> Authority:
         ensure(conn, caller.account, actor=f"key:{caller.public_key}", now=now)
-        return load_authority(conn, caller.account, root_depth=self._root_depth)
+        return load_authority(conn, caller.account)
 
     def _remember(self, authority: Authority, *, until: datetime) -> None:
         self._drop(authority.account.id)

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, select
 
 from sandboxer.accounts import audit, caps, records
 from sandboxer.accounts.authority import (
-    ROOT_DEPTH,
     Authority,
     KeyState,
     demand,
@@ -26,6 +25,7 @@ from sandboxer.accounts.authority import (
     scopes_to_json,
 )
 from sandboxer.accounts.caps import NO_CAPS, Caps
+from sandboxer.accounts.limits import LIMITS, MAX_DEPTH, LimitPolicy
 from sandboxer.accounts.records import Kind, delegated_keys
 from sandboxer.accounts.sums import GIVEN, Totals, spent_by, totals
 from sandboxer.identity.keys import is_public_key, keys
@@ -85,6 +85,8 @@ class Allowance:
     slots: int | None
     expires_at: datetime | None
     caps: Caps
+    # By the tier of the account at the top, whatever its own key says.
+    tier_depth: int = MAX_DEPTH
 
 
 @value_class
@@ -137,6 +139,8 @@ def attenuate(allowance: Allowance, wish: Cut, *, now: datetime) -> Cut:
         raise _grows("depth", "no further generation may be delegated below this key")
     if wish.depth > allowance.depth - 1:
         raise _grows("depth", f"a child of this key has a depth of at most {allowance.depth - 1}")
+    if wish.depth >= allowance.tier_depth:
+        raise _too_deep(allowance.tier_depth)
     slots = wish.slots
     if allowance.slots is not None:
         if slots is None:
@@ -169,7 +173,7 @@ def cut(
     now: datetime,
     account: str | None = None,
     slots_in_use: int = 0,
-    root_depth: int = ROOT_DEPTH,
+    policy: LimitPolicy = LIMITS,
 ) -> DelegatedKey:
     """Make a child of `parent` and move its budget, in one transaction; insert the key itself in the same
     one.
@@ -182,9 +186,9 @@ def cut(
     # The lock on the parent's row makes two cuts at once wait for each other.
     records.load(conn, parent, lock=True)
     open_bucket(conn, parent, now=now)
-    authority = load_authority(conn, parent, root_depth=root_depth)
+    authority = load_authority(conn, parent)
     demand(authority, Scope.KEYS_DELEGATE, now=now)
-    granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use), wish, now=now)
+    granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use, policy, now), wish, now=now)
     if _living_children(conn, parent) >= MAX_CHILDREN:
         why = f"an account has at most {MAX_CHILDREN} living delegated keys"
         raise Conflict(why=why, limit=MAX_CHILDREN, hint=_REVOKE_ONE)
@@ -342,7 +346,14 @@ def slots_left(conn: Connection, authority: Authority, slots_in_use: int) -> int
     return max(0, authority.slots - int(given or 0) - slots_in_use)
 
 
-def _allowance(conn: Connection, authority: Authority, cut_by: str, slots_in_use: int) -> Allowance:
+def _allowance(
+    conn: Connection,
+    authority: Authority,
+    cut_by: str,
+    slots_in_use: int,
+    policy: LimitPolicy,
+    now: datetime,
+) -> Allowance:
     own_end = conn.execute(select(keys.c.expires_at).where(keys.c.public_key == cut_by)).scalar()
     ends = [moment for moment in (authority.expires_at, own_end) if moment is not None]
     return Allowance(
@@ -351,13 +362,14 @@ def _allowance(conn: Connection, authority: Authority, cut_by: str, slots_in_use
         slots=slots_left(conn, authority, slots_in_use),
         expires_at=min(ends, default=None),
         caps=authority.caps,
+        tier_depth=authority.tier_depth(now=now, policy=policy),
     )
 
 
 def _check_form(wish: Cut) -> None:
     for name, value, most in (
         ("budget_sats", wish.budget_sats, MAX_AMOUNT),
-        ("depth", wish.depth, 1000),
+        ("depth", wish.depth, MAX_DEPTH),
         ("slots", 0 if wish.slots is None else wish.slots, MAX_SLOTS),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
@@ -374,6 +386,16 @@ def _grows(axis: str, why: str) -> Forbidden:
         reason="attenuation_only",
         axis=axis,
         hint="Ask for no more than this key has itself.",
+    )
+
+
+def _too_deep(left: int) -> Forbidden:
+    return Forbidden(
+        why=f"depth: the tier of the account at the top lets {left} more generations follow below this key",
+        reason="tier_depth",
+        axis="depth",
+        depth_left=left,
+        hint="Ask for less depth, or for a higher tier: GET /v1/pricing says what each allows.",
     )
 
 

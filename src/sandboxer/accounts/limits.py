@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -42,14 +42,19 @@ WINDOW_S = 60.0
 MAX_NAMES = 50_000
 # Silent names looked at per request: more than one comes in per request, so the silent never pile up.
 _SWEEP = 8
+# How many generations an account may raise below it, unless the operator says otherwise; the owner at least.
+DEPTH = 8
+MAX_DEPTH = 1000
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
 @value_class
 class LimitPolicy:
-    """The limits, all per minute."""
+    """The limits, all but the depths per minute."""
 
     tiers: TierPrices = field(default_factory=TierPrices)
+    # Generations below an account, from each tier on (0: without one).
+    depths: Mapping[int, int] = field(default_factory=lambda: {0: DEPTH})
     # Accounts with a bucket and no entitlement.
     bucket_only: int = 120
     # From one address: anything, and on auth routes.
@@ -63,8 +68,12 @@ class LimitPolicy:
     wakes_sandbox: int = 6
 
     def __post_init__(self) -> None:
-        if min(getattr(self, one.name) for one in fields(self) if one.name != "tiers") < 1:
+        counts = (one.name for one in fields(self) if one.name not in ("tiers", "depths"))
+        if min(getattr(self, name) for name in counts) < 1:
             raise InvalidRequest(field="limits", why="a limit of requests is at least 1 a minute")
+        if any(tier < 0 or not 0 <= depth <= MAX_DEPTH for tier, depth in self.depths.items()):
+            why = f"tiers from 0 (none), each with a depth from 0 to {MAX_DEPTH}"
+            raise InvalidRequest(field="limit_depth", why=why)
 
 
 LIMITS = LimitPolicy()
@@ -110,6 +119,16 @@ def requests_per_minute(
 def free_slots(tier: int | None, *, policy: LimitPolicy = LIMITS) -> int:
     """Return how many sandboxes run at rate zero at once: floor((N−1)/4)+1, none without a tier."""
     return 0 if tier is None else entitlement(tier, policy.tiers).slots
+
+
+def generations(tier: int | None, *, is_owner: bool = False, policy: LimitPolicy = LIMITS) -> int:
+    """Return how many generations of delegated keys, those inside sandboxes included, an account may raise
+    below it: what the highest step says that its tier reaches.
+    """
+    if is_owner:
+        return max(DEPTH, *policy.depths.values()) if policy.depths else DEPTH
+    reached = [step for step in policy.depths if step <= (tier or 0)]
+    return policy.depths[max(reached)] if reached else 0
 
 
 def quotas(

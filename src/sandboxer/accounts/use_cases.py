@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, caps, delegation, records, revocation
 from sandboxer.accounts.authority import Act, demand_may
+from sandboxer.accounts.limits import LIMITS, LimitPolicy
 from sandboxer.accounts.records import Status
 from sandboxer.accounts.storage import demand_funds_for_rows
 from sandboxer.accounts.sums import GIFT, spent_by
@@ -117,6 +118,7 @@ async def cut_key(
     now: datetime,
     bind: Also | None = None,
     is_charged: bool = False,
+    policy: LimitPolicy = LIMITS,
 ) -> tuple[delegation.DelegatedKey, NewKey]:
     """Create a child of the caller's account with a key of its own and what `wish` asks for.
 
@@ -134,6 +136,7 @@ async def cut_key(
             cut_by=who.public_key,
             account=new.account,
             slots_in_use=slots.in_use(who.account),
+            policy=policy,
             now=now,
         )
         if is_charged and not wish.budget_sats and made.root != OWNER_ACCOUNT:

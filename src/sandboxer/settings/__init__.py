@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, in_plain_words
 from sandboxer.kernel.program import GUEST, PROFILES
@@ -138,6 +139,20 @@ class Settings(
         return self.database or f"sqlite:///{self.state_dir / 'sandboxer.db'}"
 
     @property
+    def limits(self) -> LimitPolicy:
+        return LimitPolicy(
+            tiers=self.prices.tiers,
+            depths=self.limit_depth,
+            bucket_only=self.limit_bucket_only,
+            address=self.limit_address,
+            auth_address=self.limit_auth,
+            auth_key=self.limit_auth,
+            port_refusals=self.limit_port_refusals,
+            wakes_address=self.limit_wakes,
+            wakes_sandbox=self.limit_wakes,
+        )
+
+    @property
     def run_dir(self) -> Path:
         return self.state_dir / "run"
 
@@ -171,6 +186,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
         _ = settings.events_kept_for, settings.garbage_kept_for, settings.quarantine_time
+        _ = settings.limits
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
         _ = settings.records_kept_for, settings.domain_policy, settings.packages
@@ -218,6 +234,7 @@ def read_environment(environment: Mapping[str, str], known: Collection[str]) -> 
 
 
 _JSON_EXAMPLES = {
+    "limit_depth": '{"0": 1, "8": 2, "16": 4, "32": 8}',
     "warm_pool": '{"profile.agent-dev": 2}',
     "pricing": '{"rates": {"running_msats": 10}}',
     "x402": '{"networks": []}',

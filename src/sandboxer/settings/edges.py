@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from sandboxer.access.connections import ConnectionBounds
+from sandboxer.accounts.limits import DEPTH
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.budget import BudgetBounds
 
@@ -78,6 +79,14 @@ class EdgeSettings(BaseModel, defer_build=True):
     limit_bucket_only: Annotated[
         int, Field(ge=1, description="Requests a minute of an account without a tier.")
     ] = 120
+    limit_depth: Annotated[
+        dict[int, int],
+        Field(
+            description="How many generations of delegated keys, and of sandboxes that make sandboxes, may"
+            ' follow below an account, from each tier on (0: without a tier), as JSON: {"0": 1, "8": 2,'
+            ' "16": 4, "32": 8}. The owner has the most of them, and 8 at least.'
+        ),
+    ] = Field(default_factory=lambda: {0: DEPTH})
     limit_address: Annotated[int, Field(ge=1, description="Requests a minute from one address.")] = 1200
     limit_auth: Annotated[
         int, Field(ge=1, description="Requests a minute on auth routes, by address and by key.")

@@ -35,6 +35,9 @@ class TierPrice(Answer):
     discount_percent: float
     requests_per_minute: int
     slots: Annotated[int, Field(description="Sandboxes at once at rate zero.")]
+    depth: Annotated[
+        int | None, Field(description="Generations of delegated keys, and of sandboxes that make sandboxes.")
+    ] = None
 
 
 class PaymentNetwork(Answer):

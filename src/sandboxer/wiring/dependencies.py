@@ -287,7 +287,7 @@ async def _open_inside(
     slots: Slots,
     closing: AsyncExitStack,
 ) -> Inception:
-    opening = open_inception(sandboxes, store, slots, is_charged=settings.is_charged)
+    opening = open_inception(sandboxes, store, slots, is_charged=settings.is_charged, policy=settings.limits)
     inception = await closing.enter_async_context(opening)
     await closing.enter_async_context(open_descriptions(sandboxes, store, inception))
     return inception

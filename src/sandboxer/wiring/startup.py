@@ -161,7 +161,7 @@ async def open_platform(
             local_users=_local_users(settings, store, clock),
             authorities=authorities,
             limiter=Limiter(),
-            limits=_limits(settings),
+            limits=settings.limits,
             trusted_proxies=trusted_proxies,
             budget=budget,
             front=Front(settings.connection_bounds, trusted_proxies, turns=budget.turns),
@@ -284,19 +284,6 @@ async def _opened(paying: AbstractAsyncContextManager[Payments], closing: AsyncE
     # A network's libraries may have been loaded only now.
     hold_recursion()
     return payments
-
-
-def _limits(settings: Settings) -> LimitPolicy:
-    return LimitPolicy(
-        tiers=settings.prices.tiers,
-        bucket_only=settings.limit_bucket_only,
-        address=settings.limit_address,
-        auth_address=settings.limit_auth,
-        auth_key=settings.limit_auth,
-        port_refusals=settings.limit_port_refusals,
-        wakes_address=settings.limit_wakes,
-        wakes_sandbox=settings.limit_wakes,
-    )
 
 
 def hold_recursion() -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from sandboxer.accounts import delegation
 from sandboxer.accounts.authority import INSIDE, KeyState, parse_scopes
 from sandboxer.accounts.delegation import Cut, DelegatedKey, key_of
+from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.accounts.records import delegated_keys
 from sandboxer.accounts.use_cases import demand_funds_for_key
 from sandboxer.backends.contract import Trust
@@ -56,6 +57,7 @@ class Granting:
     slots_in_use: Callable[[str], int]
     now: Callable[[], datetime]
     is_charged: bool
+    policy: LimitPolicy
 
     def __call__(self, conn: Connection, sandbox: Sandbox) -> None:
         """Raises InsufficientCredit, and Forbidden naming the axis on which it asks for too much."""
@@ -79,6 +81,7 @@ class Granting:
             account=child,
             # It takes one itself.
             slots_in_use=self.slots_in_use(sandbox.account) + 1,
+            policy=self.policy,
             now=now,
         )
         if self.is_charged and not wanted.budget_sats and made.root != OWNER_ACCOUNT:

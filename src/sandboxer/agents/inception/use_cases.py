@@ -16,6 +16,7 @@ from sqlalchemy import Connection, exists, select
 
 from sandboxer.accounts import delegation, revocation
 from sandboxer.accounts.delegation import DelegatedKey
+from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.accounts.use_cases import Slots
 from sandboxer.agents.inception.grants import Granting, has_authority, living_grants, sandbox_of
 from sandboxer.agents.inception.relays import Relays
@@ -120,12 +121,12 @@ class Inception:
 
 @asynccontextmanager
 async def open_inception(
-    sandboxes: SandboxDependencies, store: Store, slots: Slots, *, is_charged: bool
+    sandboxes: SandboxDependencies, store: Store, slots: Slots, *, is_charged: bool, policy: LimitPolicy
 ) -> AsyncIterator[Inception]:
     async with own_tasks() as tasks:
         inception = Inception(sandboxes, store, Relays(sandboxes, tasks))
         sandboxes.repository.with_each_new(
-            Granting(slots_in_use=slots.in_use, now=sandboxes.clock.now, is_charged=is_charged)
+            Granting(slots_in_use=slots.in_use, now=sandboxes.clock.now, is_charged=is_charged, policy=policy)
         )
         tasks.start(inception.ends.run(), name="ends of grants")
         tasks.start(inception.relays.lead_all(), name="relays of sandboxes that run already")

@@ -147,14 +147,14 @@ def pricing(platform: Sandboxer) -> Answer:
         for one in prices.profiles
     ]
     monthly = [
-        (one.tier, f"${one.usd_cents / 100:.2f}", one.requests_per_minute, one.slots)
+        (one.tier, f"${one.usd_cents / 100:.2f}", one.requests_per_minute, one.slots, one.depth)
         for one in prices.tiers
         if one.months == 1
     ]
     return Answer(
         prices,
         columns(rows, "PROFILE", "RUNNING (msats/s)", "FROZEN", "STORED"),
-        columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"),
+        columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS", "\nDEPTH"),
     )
 
 

@@ -52,6 +52,7 @@ async def me(asked: Asked) -> wire.Me:
         money=from_record(wire.Balance, view),
         ancestry=list(authority.ancestry),
         scopes=scopes_to_json(authority.scopes),
+        depth=authority.depth_left(now=now, policy=platform.limits),
         requests_per_minute=requests_per_minute(
             sender.tier, is_owner=sender.is_owner, policy=platform.limits
         ),

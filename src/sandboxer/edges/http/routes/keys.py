@@ -293,6 +293,7 @@ async def delegate(asked: AskedBody[DelegateKey]) -> Response:
             now=platform.clock.now(),
             bind=bind,
             is_charged=platform.settings.is_charged,
+            policy=platform.limits,
         )
         shown = from_record(
             NewDelegatedKey,

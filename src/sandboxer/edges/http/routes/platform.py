@@ -239,6 +239,7 @@ async def limits(asked: Asked) -> wire.Limits:
         slots_in_use=platform.admission.slots.in_use(who.account),
         free_slots=free_slots(sender.tier, policy=platform.limits),
         caps=caps_json(authority.caps),
+        depth=authority.depth_left(now=now, policy=platform.limits),
         profiles=[_profile(profile) for profile in platform.sandboxes.profiles.all()],
         maxima=MAXIMA,
     )

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts import use_cases
-from sandboxer.accounts.limits import requests_per_minute
+from sandboxer.accounts.limits import generations, requests_per_minute
 from sandboxer.accounts.records import Payable
 from sandboxer.backends.contract import Resources
 from sandboxer.edges.http.answers import from_record, json_response
@@ -318,6 +318,7 @@ def _tier_price(price: pricing.TierPrice, platform: Platform) -> wire_pricing.Ti
         # Counted as it will be charged: never less than without a tier.
         requests_per_minute=requests_per_minute(price.tier, policy=platform.limits) or 0,
         slots=gives.slots,
+        depth=generations(price.tier, policy=platform.limits),
     )
 
 
