@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select
+from x402.extensions import bazaar
+from x402.http import FacilitatorConfig, HTTPFacilitatorClientSync
 from x402.http.utils import (
     decode_payment_required_header,
     decode_payment_response_header,
@@ -17,6 +20,7 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import NoCapacity
 from sandboxer.money.buckets import unconfirmed
 from sandboxer.payments.records import Purpose
+from sandboxer.payments.x402.offers import SERVICE, TAGS
 from sandboxer.payments.x402.presented import Wanted
 from sandboxer.settings import Settings
 from sandboxer.store.metadata import metadata
@@ -178,6 +182,38 @@ async def test_what_is_for_sale_can_be_found(served: Served, evm: Anvil) -> None
     goods = (await served.client.http.get("/discovery/resources")).json()["items"]
     assert {good["operation"] for good in goods} == {"createSandbox", "extendTtl", "topUp", "buyKey"}
     assert goods[0]["accepts"][0]["network"] == evm.network
+
+
+async def test_a_catalogue_of_the_bazaar_can_file_whatever_is_for_sale(served: Served) -> None:
+    """Read and judged by the official package, from a 402 as a payer sends it on, and from our own list."""
+    made = await served.client.post("/v1/sandboxes", {})
+    sandbox = f"/v1/sandboxes/{made.json()['id']}/ttl"
+    wanted = {
+        "/v1/sandboxes": ("POST", {}),
+        sandbox: ("PATCH", {"duration": "5m"}),
+        "/v1/topups": ("POST", {"sats": 500}),
+        "/v1/keys/purchase": ("POST", {"tier": 1, "months": 1}),
+    }
+    for path, (method, body) in wanted.items():
+        answer = await served.client.http.request(method, path, json=body)
+        assert answer.status_code == 402, answer.text
+        required = decode_payment_required_header(answer.headers["payment-required"])
+        found = bazaar.extract_discovery_info(required.model_dump(by_alias=True), required.accepts[0])
+        assert found is not None, path
+        assert (found.method, found.service_name, found.tags) == (method, SERVICE, list(TAGS))
+        assert found.resource_url.endswith(path.replace(sandbox, "/v1/sandboxes/:sandbox_id/ttl"))
+        assert bazaar.validate_discovery_extension_spec(found.extensions["bazaar"]).valid  # type: ignore[index]
+    goods = await asyncio.to_thread(listed, str(served.client.http.base_url))
+    assert len(goods.items) == len(wanted)
+    for good in goods.items:
+        assert good.extensions is not None
+        assert bazaar.validate_and_extract(good.extensions["bazaar"]).errors == []
+        assert (good.x402_version, good.type, good.service_name) == (2, "http", SERVICE)
+
+
+def listed(url: str) -> bazaar.DiscoveryResourcesResponse:
+    with bazaar.with_bazaar(HTTPFacilitatorClientSync(FacilitatorConfig(url=url))) as client:
+        return client.extensions.bazaar.list_resources()
 
 
 async def test_more_time_can_be_paid_for_by_the_wallet_that_owns_it(

@@ -94,6 +94,9 @@ class Good(Answer):
     operation: str
     accepts: list[dict[str, Any]]
     extensions: dict[str, Any]
+    mimeType: str | None = None
+    serviceName: str | None = None
+    tags: list[str] = Field(default_factory=list)
 
 
 class Goods(Answer):

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,10 @@ log = logging.getLogger(__name__)
 PAYMENT_REQUIRED = "PAYMENT-REQUIRED"
 SIGN_IN_WITH_X = "sign-in-with-x"
 _JSON = "application/json"
+# By which catalogues of what can be bought file us: at most 32 and five times 32 characters count there.
+SERVICE, TAGS = "sandboxer", ("sandbox", "code execution", "agents")
+_TYPES: Mapping[type, str] = {str: "string", int: "integer"}
+_NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 # What each payable operation takes and gives, in the words of the bazaar extension.
 _GOODS: Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "createSandbox": (
@@ -193,7 +198,11 @@ class X402Asking:
         return schemas.PaymentRequired(
             error=error or "Payment required",
             resource=schemas.ResourceInfo(
-                url=self._url + wanted.path, description=wanted.description, mime_type=_JSON
+                url=self._url + wanted.path,
+                description=wanted.description,
+                mime_type=_JSON,
+                service_name=SERVICE,
+                tags=list(TAGS),
             ),
             accepts=accepts,
             extensions=await self._extensions(wanted),
@@ -212,6 +221,9 @@ class X402Asking:
                 "resource": self._url + path,
                 "type": "http",
                 "x402Version": 2,
+                "mimeType": _JSON,
+                "serviceName": SERVICE,
+                "tags": list(TAGS),
                 "operation": operation,
                 "accepts": [dumped(one) for one in accepts],
                 "extensions": _bazaar(operation),
@@ -253,12 +265,18 @@ def dumped(model: PaymentRequired | PaymentRequirements) -> dict[str, Any]:
 def _bazaar(operation: str) -> dict[str, Any]:
     if operation not in _GOODS:
         return {}
-    _, body, answer = _GOODS[operation]
+    path, body, answer = _GOODS[operation]
     declared: dict[str, Any] = bazaar.declare_discovery_extension(
         input=body,
-        input_schema={"type": "object", "properties": {name: {} for name in body}},
+        input_schema={
+            "type": "object",
+            "properties": {name: {"type": _TYPES[type(value)]} for name, value in body.items()},
+        },
         body_type="json",
         output=resource_service.OutputConfig(example=answer),
     )
     declared["bazaar"]["info"]["input"]["method"] = "PATCH" if operation == "extendTtl" else "POST"
+    if (route := _NAME_IN_PATH.sub(r":\1", path)) != path:
+        # Else each sandbox would be catalogued as something of its own, and its id with it.
+        declared["bazaar"]["routeTemplate"] = route
     return declared
