@@ -94,12 +94,25 @@ def _demand_no_way_out(conn: Connection, sandbox: Sandbox) -> None:
         return
     parent = rows.load(conn, sandbox_of(sandbox.account))
     if parent is not None and parent.inception is not None and parent.trust is Trust.ZERO:
-        raise Forbidden(
-            why="trust: the sandbox that asks has no network, and makes none that has one",
-            reason="attenuation_only",
-            axis="trust",
-            hint="Ask for trust `zero`, or network `none`.",
+        raise _without_network("makes none that has one", "Ask for trust `zero`, or network `none`.")
+
+
+def demand_network(sandbox: Sandbox | None) -> None:
+    """Raises Forbidden unless the sandbox that asks has a network. Pure."""
+    if sandbox is None or sandbox.trust is Trust.ZERO:
+        raise _without_network(
+            "gets none by the platform",
+            "Whoever made it can ask for this from outside, or make it with a network.",
         )
+
+
+def _without_network(why: str, hint: str) -> Forbidden:
+    return Forbidden(
+        why=f"trust: the sandbox that asks has no network, and {why}",
+        reason="attenuation_only",
+        axis="trust",
+        hint=hint,
+    )
 
 
 def living_grants(conn: Connection) -> list[DelegatedKey]:

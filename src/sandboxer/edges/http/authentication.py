@@ -18,8 +18,9 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.access.connections import Slot
-from sandboxer.accounts.authority import demand_active, demand_invited, demand_needs
+from sandboxer.accounts.authority import INSIDE, demand_active, demand_invited, demand_needs
 from sandboxer.accounts.limits import Sender, client_address, is_trusted, quotas
+from sandboxer.agents.inception.grants import demand_network
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnection import (
@@ -229,6 +230,8 @@ class Authentication:
         self._count(scope, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         operation = operation_of(scope)
+        if operation is not None and operation.way_out is not None and operation.way_out.is_always:
+            demand_way_out(self._platform, caller)
         if self._is_by_invitation and _is_making(operation):
             demand_invited(authority)
         if authority.is_delegated:
@@ -242,6 +245,12 @@ class Authentication:
             return
         wanted = quotas(kind, address=address_of(scope, platform), caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
+
+
+def demand_way_out(platform: Platform, caller: Caller) -> None:
+    """Raises Forbidden if a program in a sandbox without a network asks for a way of one."""
+    if caller.public_key.startswith(INSIDE):
+        demand_network(platform.sandboxes.repository.peek(caller.public_key.removeprefix(INSIDE)))
 
 
 def address_of(scope: Scope, platform: Platform) -> str:

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER, replayed
-from sandboxer.edges.http.demands import demand_body_scopes
+from sandboxer.edges.http.demands import demand_body_scopes, demand_no_way_out
 from sandboxer.edges.http.idempotency import IdempotencyKey
 from sandboxer.edges.http.matcher import Binding, name_fields
 from sandboxer.edges.http.problems import responses_of
@@ -193,6 +193,8 @@ class OperationRoute(BaseRoute):
             asked = await self._named(asked)
         if operation.needs.adds:
             await demand_body_scopes(asked.request, operation.needs.adds, asked.body)
+        if operation.way_out is not None and CALLER in asked.request.scope:
+            demand_no_way_out(asked.request, operation.way_out, asked.query, asked.body)
         answer = await self.handler(asked)
         if isinstance(answer, Response):
             return answer

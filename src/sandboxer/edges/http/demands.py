@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from sandboxer.accounts.authority import demand, is_local
 from sandboxer.accounts.records import Offer
-from sandboxer.edges.http.authentication import STRANGER
+from sandboxer.edges.http.authentication import STRANGER, demand_way_out
 from sandboxer.edges.http.problems import ANSWER_HEADERS
 from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.authenticate import unsigned
@@ -25,7 +25,10 @@ from sandboxer.identity.second_proof import Factor, proof_from_headers
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, PaymentNeeded
 from sandboxer.sandboxes.use_cases.admission import Price
 from sandboxer.sandboxes.use_cases.locks import Lockable, is_guarded
-from sandboxer.wire.operations.declaration import BodyScope, Scope
+from sandboxer.wire.operations.declaration import BodyScope, Scope, WayOut
+
+# What says nothing in a field that could lead out.
+_NO_WAY_OUT = (None, False, "private")
 
 
 def is_wallet(request: Request) -> bool:
@@ -126,6 +129,12 @@ async def demand_body_scopes(request: Request, adds: Sequence[BodyScope], body: 
     for one in adds:
         if bool(getattr(body, one.field)) is one.is_given:
             await demand_scope(request, one.scope)
+
+
+def demand_no_way_out(request: Request, way: WayOut, *said: object) -> None:
+    """Refuses programs in a sandbox without a network what a field of query or body would lead out."""
+    if any(getattr(one, name, None) not in _NO_WAY_OUT for one in said for name in way.fields):
+        demand_way_out(platform_of(request), caller(request))
 
 
 async def holds_scope(request: Request, scope: Scope) -> bool:

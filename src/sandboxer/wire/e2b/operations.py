@@ -24,13 +24,21 @@ from sandboxer.wire.operations.declaration import (
     Parameters,
     Scope,
     Stream,
+    WayOut,
     created,
     needs,
 )
 from sandboxer.wire.operations.sandboxes import SandboxPath
 from sandboxer.wire.words import VolumeRef
 
-_ALL = Group(noun="e2b", path=ROOT, needs=needs(Scope.SANDBOXES_CREATE), reads=needs(Scope.SANDBOXES_READ))
+_ALL = Group(
+    noun="e2b",
+    path=ROOT,
+    needs=needs(Scope.SANDBOXES_CREATE),
+    reads=needs(Scope.SANDBOXES_READ),
+    # Their sandboxes are reached from outside.
+    way_out=WayOut(),
+)
 _ONE = replace(_ALL, needs=needs(Scope.SANDBOXES_MANAGE), patience_s=180.0, failures=(409,)).below(
     "/sandboxes/{sandbox_id}", SandboxPath, audited="sandbox"
 )

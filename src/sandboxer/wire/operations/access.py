@@ -31,6 +31,7 @@ from sandboxer.wire.operations.declaration import (
     RateClass,
     Relay,
     Scope,
+    WayOut,
     created,
     needs,
 )
@@ -154,6 +155,7 @@ CREATE_PREVIEW = _PREVIEWS.operation(
     ),
     idempotency=Idempotency.SECRET,
     failures=(409,),
+    way_out=WayOut(),
 )
 LIST_PREVIEWS = _PREVIEWS.operation(
     "listPreviews", "GET /previews", "List the open previews of a sandbox, newest first", PreviewList
@@ -244,6 +246,7 @@ ADD_SSH_KEY = _SSH.operation(
     body=AddSshKey,
     idempotency=Idempotency.PLAIN,
     failures=(404, 409),
+    way_out=WayOut(),
 )
 LIST_SSH_KEYS = _SSH.operation("listSshKeys", "GET /v1/ssh-keys", "List SSH keys, newest first", SshKeyList)
 REVOKE_SSH_KEY = _SSH.below("/v1/ssh-keys/{key_id}", SshKeyPath).operation(

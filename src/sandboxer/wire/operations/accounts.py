@@ -36,6 +36,7 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Parameters,
     Scope,
+    WayOut,
     created,
     needs,
 )
@@ -286,6 +287,7 @@ CREATE_WEBHOOK = _WEBHOOKS.operation(
     body=CreateWebhook,
     idempotency=Idempotency.SECRET,
     failures=(409,),
+    way_out=WayOut(),
 )
 LIST_WEBHOOKS = _WEBHOOKS.operation(
     "listWebhooks", "GET /v1/webhooks", "List this account's webhooks", WebhookList
@@ -297,6 +299,7 @@ CHANGE_WEBHOOK = _WEBHOOK.operation(
     "Change where a webhook goes, which events it gets, or switch it off and on",
     Webhook,
     body=ChangeWebhook,
+    way_out=WayOut(),
 )
 REMOVE_WEBHOOK = _WEBHOOK.operation(
     "removeWebhook", "DELETE", "Remove a webhook; what waits is not sent", Nothing()
@@ -309,7 +312,11 @@ ROTATE_WEBHOOK_SECRET = _WEBHOOK.operation(
     body=RotateSecret,
 )
 TEST_WEBHOOK = _WEBHOOK.operation(
-    "testWebhook", "POST /test", "Send a test message now, and say how it went", Delivery
+    "testWebhook",
+    "POST /test",
+    "Send a test message now, and say how it went",
+    Delivery,
+    way_out=WayOut(),
 )
 LIST_WEBHOOK_DELIVERIES = _WEBHOOK.operation(
     "listWebhookDeliveries",
@@ -324,4 +331,5 @@ REDELIVER_WEBHOOK = _WEBHOOK.below("/deliveries/{delivery_id}", DeliveryPath).op
     "Send a delivery again now, whatever became of it; with the same webhook-id",
     Delivery,
     failures=(409,),
+    way_out=WayOut(),
 )

@@ -27,6 +27,7 @@ from sandboxer.wire.operations.declaration import (
     Parameters,
     Scope,
     Stream,
+    WayOut,
     created,
     needs,
 )
@@ -294,6 +295,7 @@ IMPORT_IMAGE = _IMAGES.operation(
     idempotency=Idempotency.BOUND,
     patience_s=5400.0,
     failures=(402, 404, 409, 502),
+    way_out=WayOut(fields=("visibility",)),
 )
 _MADE = AnsweredOrEvents(
     model=PublishedImage,
@@ -312,6 +314,7 @@ BUILD_IMAGE = _MAKING.operation(
     _MADE,
     query=BuildImageQuery,
     body=Stream("application/x-tar"),
+    way_out=WayOut(),
 )
 PULL_IMAGE = _MAKING.operation(
     "pullImage",
@@ -319,6 +322,7 @@ PULL_IMAGE = _MAKING.operation(
     "Fetch an image from a registry and publish it; one that is there already is not fetched again",
     _MADE,
     body=PullImage,
+    way_out=WayOut(),
 )
 PUBLISH_IMAGE = _IMAGES.operation(
     "publishImage",
@@ -329,6 +333,7 @@ PUBLISH_IMAGE = _IMAGES.operation(
     idempotency=Idempotency.PLAIN,
     patience_s=900.0,
     failures=(402, 404, 409, 502),
+    way_out=WayOut(fields=("visibility",)),
 )
 GET_IMAGE = _IMAGE.operation("getImage", "GET", "Show a published image", PublishedImage)
 REMOVE_IMAGE = _IMAGE.operation(
@@ -374,6 +379,7 @@ CHANGE_IMAGE = _IMAGE.operation(
     PublishedImage,
     body=ChangeImage,
     failures=(409,),
+    way_out=WayOut(fields=("visibility",)),
 )
 LIST_IMAGE_GRANTS = _IMAGE.operation(
     "listImageGrants", "GET /grants", "List the accounts that may use an image beside its owner", ImageGrants
@@ -386,6 +392,7 @@ GRANT_IMAGE = _IMAGE.operation(
     body=GrantImage,
     is_repeatable=True,
     failures=(409,),
+    way_out=WayOut(),
 )
 REVOKE_IMAGE = _IMAGE.below("/grants/{account}", GrantPath).operation(
     "revokeImage",
@@ -403,6 +410,7 @@ TRANSFER_IMAGE = _IMAGE.operation(
     body=OfferImage,
     is_repeatable=True,
     failures=(409,),
+    way_out=WayOut(),
 )
 ACCEPT_IMAGE = _IMAGE_SLOW.operation(
     "acceptImage", "POST /accept", "Accept an image that was offered to you", PublishedImage, failures=(402,)

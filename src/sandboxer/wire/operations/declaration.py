@@ -204,6 +204,20 @@ NEVER_DELEGATED = Needs(is_never_delegated=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """Says that an operation leads a network into a sandbox or out of one, or makes the platform ask a
+    network for what its caller names. Programs in a sandbox that has no network may not.
+    """
+
+    # Only where the body or the query says something in one of these; none: always.
+    fields: tuple[str, ...] = ()
+
+    @property
+    def is_always(self) -> bool:
+        return not self.fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorAudit:
     """What the audit log says before the operator does this with what belongs to a tenant."""
 
@@ -292,6 +306,7 @@ class Operation(Generic[P, Q, B, A]):
     cache_s: int = 0
     # Statuses of refusals that it adds to those that every request of its access can meet.
     failures: tuple[int, ...] = ()
+    way_out: WayOut | None = None
     # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
     operator_audit: OperatorAudit | None = None
     # Told in every answer (`Deprecation`, `Sunset`) and in the document.
@@ -327,6 +342,7 @@ class Group(Generic[P]):
     patience_s: float | None = None
     cache_s: int = 0
     failures: tuple[int, ...] = ()
+    way_out: WayOut | None = None
     # What the path names, where the audit log says what the operator does with it.
     audited: str | None = None
 
@@ -356,6 +372,7 @@ class Group(Generic[P]):
         patience_s: float | None = None,
         failures: tuple[int, ...] = (),
         audited_as: str | None = None,
+        way_out: WayOut | None = None,
         deprecated: Deprecation | None = None,
     ) -> Operation[P, Q, B, A]:
         """Declares an operation: `route` is its method and what follows the path of the group, `failures` are
@@ -385,6 +402,7 @@ class Group(Generic[P]):
             patience_s=patience_s or self.patience_s,
             cache_s=self.cache_s,
             failures=tuple(sorted({*self.failures, *failures})),
+            way_out=way_out or self.way_out,
             operator_audit=self._audit(path, audited_as or _DONE_WITH_IT.get(method)),
             deprecated=deprecated,
         )

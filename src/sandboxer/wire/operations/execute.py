@@ -24,6 +24,7 @@ from sandboxer.wire.operations.declaration import (
     InHeader,
     Parameters,
     Scope,
+    WayOut,
     created,
     needs,
 )
@@ -97,6 +98,7 @@ EXECUTE_LATER = _EXECUTE.operation(
     Answered(model=JobSummary, status=202),
     body=ExecuteLater,
     idempotency=Idempotency.BOUND,
+    way_out=WayOut(fields=("webhook_url",)),
 )
 LIST_JOBS = _JOBS.operation(
     "listJobs", "GET /v1/jobs", "List jobs, newest first", JobPage, query=ListJobsQuery

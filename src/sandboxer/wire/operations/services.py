@@ -13,6 +13,7 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Parameters,
     Scope,
+    WayOut,
     created,
     needs,
 )
@@ -85,6 +86,7 @@ CREATE_SERVICE = _SERVICES.operation(
     idempotency=Idempotency.BOUND,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
+    way_out=WayOut(fields=("public",)),
 )
 LIST_SERVICES = _SERVICES.operation(
     "listServices", "GET /v1/services", "List services, newest first", ServicePage, query=ListServicesQuery
@@ -100,6 +102,7 @@ CHANGE_SERVICE = _SERVICE.operation(
     needs=needs(Scope.SANDBOXES_MANAGE, Scope.EXEC),
     patience_s=960.0,
     failures=(402, 409, 502),
+    way_out=WayOut(fields=("public",)),
 )
 REMOVE_SERVICE = _SERVICE.operation(
     "removeService",
@@ -192,6 +195,7 @@ CLAIM_SERVICE_DOMAIN = _SERVICE.operation(
     created(Domain),
     body=ClaimDomain,
     failures=(409,),
+    way_out=WayOut(),
 )
 VERIFY_SERVICE_DOMAIN = _DOMAIN.operation(
     "verifyServiceDomain",
@@ -199,6 +203,7 @@ VERIFY_SERVICE_DOMAIN = _DOMAIN.operation(
     "Verify a domain: once it serves the token, it leads to the service",
     Domain,
     failures=(409,),
+    way_out=WayOut(),
 )
 REMOVE_SERVICE_DOMAIN = _DOMAIN.operation(
     "removeServiceDomain", "DELETE", "Remove a domain from a service", Nothing()
