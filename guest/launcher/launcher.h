@@ -15,6 +15,7 @@
 #define LIST_MAX 64
 #define STEPS_MAX 24
 #define VOLUMES_MAX 16
+#define FOLDERS_MAX 4
 
 /* What the supervisor inherits beside stdio; everything else is closed. The last are of a sandbox with a way out: its
  * sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. FD_INSIDE is the
@@ -40,6 +41,12 @@ struct acts {
 /* A disk of its own that a sandbox sees at a path: read-write by one sandbox, or read-only by many. */
 struct volume {
     const char *disk; /* holds upper/ and work/ */
+    const char *path; /* inside, without the first slash */
+    bool read_only;
+};
+
+/* A folder of the sandbox's own disk that is a mount of its own. */
+struct folder {
     const char *path; /* inside, without the first slash */
     bool read_only;
 };
@@ -70,6 +77,8 @@ struct order {
     size_t mask_count;
     struct volume volumes[VOLUMES_MAX];
     size_t volume_count;
+    struct folder folders[FOLDERS_MAX];
+    size_t folder_count;
 };
 
 /* What the resident process prepared once and every order uses. */
@@ -154,6 +163,7 @@ int inside_mount(const struct order *order);
 /* volumes.c */
 void volumes_clone(const struct order *order, int *trees);
 void volumes_mount(const struct order *order, const int *trees, int userns);
+void folders_mount(const struct order *order);
 
 /* worker.c */
 _Noreturn void order_perform(const struct order *order, const struct stage *stage);

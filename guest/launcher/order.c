@@ -52,6 +52,16 @@ static bool take_volume(struct order *o, const char *key, char *value) {
     return true;
 }
 
+static bool take_folder(struct order *o, const char *key, char *value) {
+    if (!strcmp(key, "folder")) {
+        if (o->folder_count == FOLDERS_MAX) return false;
+        o->folders[o->folder_count++] = (struct folder){.path = value};
+        return true;
+    }
+    if (!o->folder_count || strcmp(key, "folder.read_only")) return false;
+    return o->folders[o->folder_count - 1].read_only = true;
+}
+
 static bool take(struct order *o, const char *key, char *value) {
     unsigned long n;
     if (!strcmp(key, "tag")) o->tag = value;
@@ -74,6 +84,7 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "join") && o->join_count < LIST_MAX) o->joins[o->join_count++] = value;
     else if (!strcmp(key, "mask") && o->mask_count < LIST_MAX) o->masks[o->mask_count++] = value;
     else if (!strncmp(key, "volume", 6)) return take_volume(o, key, value);
+    else if (!strncmp(key, "folder", 6)) return take_folder(o, key, value);
     else return take_act(o, key, value);
     return true;
 }

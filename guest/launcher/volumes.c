@@ -1,4 +1,5 @@
-/* Volumes: disks that outlive sandboxes, each laid over its path inside.
+/* Volumes: disks that outlive sandboxes, each laid over its path inside; and folders of the sandbox's own disk that
+ * are mounts of their own.
  *
  * Never bound there as they are: on a folder of the pool itself its file system takes orders from whoever may write
  * there (subvolumes, snapshots, none of them counted against the volume's limit). An overlay with nothing below
@@ -80,5 +81,25 @@ void volumes_mount(const struct order *order, const int *trees, int userns) {
         close(where);
         close(mounted);
         CHECK(umount2(STAGE_VOLUME, MNT_DETACH));
+    }
+}
+
+/* Mounted over itself: a link to or from what is outside of it is refused (EXDEV), and read-only it is so for every
+ * program inside, none of which may change mounts. Before the volumes, one of which may lie in it. */
+void folders_mount(const struct order *order) {
+    for (size_t i = 0; i < order->folder_count; i++) {
+        const struct folder *folder = &order->folders[i];
+        struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
+        setfsuid(order->base);
+        setfsgid(order->base);
+        int where = open_place(folder->path);
+        setfsuid(0);
+        setfsgid(0);
+        int tree = open_tree(where, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        CHECK(tree);
+        if (folder->read_only) CHECK(mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes));
+        CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+        close(tree);
+        close(where);
     }
 }

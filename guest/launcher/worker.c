@@ -158,6 +158,8 @@ void order_perform(const struct order *order, const struct stage *stage) {
     if (order->tools) tree_place(tools, userns, true, STAGE_TOOLS);
     step("overlay");
     overlay_mount(order);
+    if (order->folder_count) step("folders");
+    folders_mount(order);
     if (order->volume_count) step("volumes");
     volumes_mount(order, volumes, userns);
     step("devices");

@@ -32,6 +32,7 @@ def line_of(text: str, part: str) -> int:
 def test_the_shipped_profiles_are_valid() -> None:
     found = {profile.id for profile in load_profiles(SHIPPED).all()}
     shipped = {"agent-dev", "build", "builder", "e2b", "languages", "packages", "sandbox-canary", "service"}
+    shipped |= {"burst", "compose-e2e", "saas", "vm-haskell-build"}
     assert found == {f"profile.{name}" for name in shipped}
 
 
@@ -76,7 +77,7 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(tmp_pa
             "resources.default.memory_mb: 'lots' is not a whole number",
         ),
         ("  default: 4h", "  default: 4 hours", 12, "ttl.default: '4 hours' is not a duration"),
-        ("  level: container", "  level: fortress", 10, "isolation.level: 'fortress' is none of container"),
+        ("  level: container", "  level: fortress", 10, "isolation.level: 'fortress' is none of policy"),
         ("require: [files,", "require: [moat,", 13, "isolation.require: 'moat' is none of files"),
         ("  egress: []", "  egress: none", 11, "network.egress: must be a list"),
         ("  default: 4h", "  default: 25h", 12, "ttl.default: is longer than ttl.max"),

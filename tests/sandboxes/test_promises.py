@@ -1,4 +1,4 @@
-"""What a profile promises is kept or refused with a reason, never passed over."""
+"""What a caller asks for is promised, refused with a reason, or answered: never passed over."""
 
 from __future__ import annotations
 
@@ -7,32 +7,196 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.kernel.errors import NotAvailable
-from sandboxer.sandboxes.profiles import WorkspaceAccess, load_profiles
-from sandboxer.sandboxes.requests import check_promises
+from sandboxer.backends.contract import Fingerprint, FolderMount, Trust, VolumeMount, Wall
+from sandboxer.kernel.errors import InvalidRequest, NotAvailable
+from sandboxer.sandboxes.profiles import (
+    Checkpoint,
+    IsolationLevel,
+    Scope,
+    WorkspaceAccess,
+    WorkspaceMode,
+    load_profiles,
+)
+from sandboxer.sandboxes.promises import (
+    NOTHING,
+    Promises,
+    Repository,
+    Wishes,
+    from_json,
+    promised,
+    sharing,
+    tasks_of,
+    to_json,
+)
+from sandboxer.sandboxes.requests import check_backend, check_checkpoint
 
 PROFILES = load_profiles(Path(__file__).parents[2] / "profiles")
 PLAIN = PROFILES.get("profile.agent-dev")
+COMPOSE = PROFILES.get("profile.compose-e2e")
+FIT = Fingerprint(healthy=True, walls=frozenset(Wall), facts={"isolation_level": "container"})
+URL = "https://git.example.com/tool.git"
 
 
-def test_every_shipped_profile_promises_what_can_be_kept() -> None:
-    for profile in PROFILES.all():
-        check_promises(profile)
+def of(wishes: Wishes, **more: object) -> Promises:
+    given = {"inputs": {}, "trust": Trust.SEMI, "is_copy": False, **more}
+    return promised(wishes, PLAIN, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("access", [WorkspaceAccess.READ_ONLY, WorkspaceAccess.NONE])
-def test_a_workspace_that_cannot_be_walled_off_is_refused(access: WorkspaceAccess) -> None:
-    with pytest.raises(NotAvailable, match="workspace"):
-        check_promises(replace(PLAIN, workspace_access=access))
+def test_the_seeds_smallest_profile_means_what_it_says() -> None:
+    assert COMPOSE.backend == "ext.compose-ssh"
+    assert COMPOSE.isolation is IsolationLevel.CONTAINER
+    assert COMPOSE.trust is Trust.ZERO
+    assert COMPOSE.workspace_mode is WorkspaceMode.REMOTE_CANONICAL
+    assert COMPOSE.scope is Scope.SESSION
+    assert COMPOSE.idle_timeout is None
+    assert COMPOSE.resources == PLAIN.resources
+    assert COMPOSE.resources_max == PLAIN.resources_max
+    assert COMPOSE.placement_prefer == ("sandboxer01",)
+    assert COMPOSE.reachability == {"tunnel": "ops-bridge", "identity": "ops-warden"}
 
 
-def test_a_place_that_does_not_exist_is_refused_and_ours_is_not() -> None:
-    check_promises(replace(PLAIN, placement_prefer=("local", PLAIN.backend)))
-    with pytest.raises(NotAvailable, match="gpu-farm"):
-        check_promises(replace(PLAIN, placement_prefer=("local", "gpu-farm")))
+@pytest.mark.parametrize("name", ["compose-e2e", "vm-haskell-build", "burst", "saas"])
+def test_a_profile_whose_backend_is_missing_is_refused_by_its_name(name: str) -> None:
+    profile = PROFILES.get(f"profile.{name}")
+    with pytest.raises(NotAvailable, match=profile.backend) as refused:
+        check_backend(profile, None)
+    assert refused.value.facts["capability"] == profile.backend
 
 
-def test_a_place_to_fall_back_on_that_does_not_exist_is_refused_too() -> None:
-    check_promises(replace(PLAIN, placement_fallback=("local", PLAIN.backend)))
-    with pytest.raises(NotAvailable, match="spare-farm"):
-        check_promises(replace(PLAIN, placement_fallback=("spare-farm",)))
+def test_a_wall_that_is_too_weak_is_refused_and_one_that_is_strong_enough_is_not() -> None:
+    check_backend(PLAIN, FIT, Wishes(isolation=IsolationLevel.POLICY))
+    check_backend(PLAIN, FIT, Wishes(isolation=IsolationLevel.CONTAINER))
+    for level in (IsolationLevel.STRONG, IsolationLevel.MICROVM):
+        with pytest.raises(NotAvailable, match=level) as refused:
+            check_backend(PLAIN, FIT, Wishes(isolation=level))
+        assert refused.value.facts["promise"] == "isolation"
+    strong = replace(FIT, facts={"isolation_level": "strong"})
+    check_backend(PLAIN, strong, Wishes(isolation=IsolationLevel.STRONG))
+
+
+def test_a_snapshot_that_nobody_can_take_is_refused() -> None:
+    check_checkpoint(PLAIN, Wishes(checkpoint=Checkpoint.FILES), FIT, keeps_files=True)
+    with pytest.raises(NotAvailable, match="checkpoint memory"):
+        check_checkpoint(PLAIN, Wishes(checkpoint=Checkpoint.MEMORY), FIT, keeps_files=True)
+    with pytest.raises(NotAvailable, match="checkpoint files"):
+        check_checkpoint(replace(PLAIN, checkpoint=Checkpoint.FILES), Wishes(), FIT, keeps_files=False)
+    able = replace(FIT, facts={"checkpoint": "memory"})
+    check_checkpoint(PLAIN, Wishes(checkpoint=Checkpoint.MEMORY), able, keeps_files=False)
+
+
+def test_a_preferred_place_is_honoured_or_answered_with_the_reason() -> None:
+    here = of(Wishes(prefer=("elsewhere", "rack-7"), fallback=("gone",)), host_names=("local", "rack-7"))
+    assert [(one.wish, one.honoured) for one in here.answered] == [("placement.prefer", True)]
+    away = of(Wishes(prefer=("sandboxer01",), fallback=("coulombcore",)))
+    assert [(one.wish, one.honoured) for one in away.answered] == [
+        ("placement.prefer", False),
+        ("placement.fallback", False),
+    ]
+    assert "sandboxer01" in away.answered[0].reason
+    second = of(Wishes(prefer=("sandboxer01",), fallback=("local",)))
+    assert [one.honoured for one in second.answered] == [False, True]
+    of_profile = promised(Wishes(), COMPOSE, inputs={}, trust=Trust.ZERO, is_copy=False)
+    assert [one.wish for one in of_profile.answered] == ["placement.prefer", "placement.fallback"]
+
+
+def test_a_read_only_workspace_is_filled_before_it_is_closed() -> None:
+    kept = of(Wishes(workspace_access=WorkspaceAccess.READ_ONLY))
+    assert kept.folders() == (FolderMount(path="/workspace", is_read_only=True),)
+    assert kept.folders(is_ready=False) == (FolderMount(path="/workspace", is_read_only=False),)
+    none = of(Wishes(workspace_access=WorkspaceAccess.NONE))
+    assert none.folders(is_ready=False) == none.folders() == kept.folders()
+    assert of(Wishes()).folders() == ()
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    nobody = Wishes(workspace_access=WorkspaceAccess.NONE)
+    with pytest.raises(InvalidRequest, match="empty workspace"):
+        of(nobody, inputs={"repo": URL})
+    mine = VolumeMount(volume_id="vol_1", path="/workspace/data")
+    with pytest.raises(InvalidRequest, match=r"volumes\.0\.path"):
+        of(Wishes(workspace_access=WorkspaceAccess.READ_ONLY), volumes=(mine,))
+    of(Wishes(workspace_access=WorkspaceAccess.READ_ONLY), volumes=(replace(mine, is_read_only=True),))
+    with pytest.raises(InvalidRequest, match=r"inputs\.repo"):
+        of(Wishes(), inputs={"repo": URL}, trust=Trust.ZERO)
+    with pytest.raises(InvalidRequest, match="password"):
+        of(Wishes(), inputs={"repo": "https://me:secret@git.example.com/tool.git"})
+    with pytest.raises(InvalidRequest, match="repo_ref"):
+        of(Wishes(), inputs={"repo": URL, "repo_ref": "--upload-pack=sh"})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "repository"),
+    [
+        ({"repo": URL}, Repository(url=URL)),
+        ({"repo": URL, "repo_ref": "v1"}, Repository(url=URL, revision="v1")),
+        ({"repo": f"{URL}#main"}, Repository(url=URL, revision="main")),
+        ({"repo_ref": f"{URL}#main"}, Repository(url=URL, revision="main")),
+        ({"repo_ref": None, "compose_bundle_ref": None}, None),
+    ],
+)
+def test_a_repository_is_known_by_its_address(
+    inputs: dict[str, object], repository: Repository | None
+) -> None:
+    kept = of(Wishes(), inputs=inputs)
+    assert kept.repository == repository
+    assert kept.answered == ()
+
+
+def test_a_parameter_that_is_no_address_stays_one_and_says_so() -> None:
+    kept = of(Wishes(), inputs={"repo": "/home/me/tool", "repo_ref": "main"}, trust=Trust.ZERO)
+    assert kept.repository is None
+    assert [one.wish for one in kept.answered] == ["inputs.repo", "inputs.repo_ref"]
+
+
+def test_instructions_by_reference_are_a_file_of_the_repository_or_are_handed_on() -> None:
+    wishes = Wishes(instructions_ref="ci/setup.sh")
+    known = of(wishes, inputs={"repo": URL})
+    assert [one.promise for one in tasks_of(known)] == ["inputs.repo", "setup_metadata.instructions_ref"]
+    for reference in ("ci/setup.sh", "https://docs.example.com/setup", "../etc/passwd", "/etc/passwd"):
+        inputs = {} if reference == "ci/setup.sh" else {"repo": URL}
+        handed = of(Wishes(instructions_ref=reference), inputs=inputs)
+        assert handed.instructions_path is None
+        assert [one.wish for one in handed.answered] == ["setup_metadata.instructions_ref"]
+
+
+def test_a_copy_of_a_disk_does_not_run_its_profiles_instructions_again() -> None:
+    profile = replace(PLAIN, setup=replace(PLAIN.setup, instructions="make"))
+    wishes = Wishes(instructions="make test")
+    fresh = promised(wishes, profile, inputs={}, trust=Trust.ZERO, is_copy=False)
+    copy = promised(wishes, profile, inputs={}, trust=Trust.ZERO, is_copy=True)
+    assert fresh.instructions == ("make", "make test")
+    assert copy.instructions == ("make test",)
+
+
+def test_those_who_share_a_sandbox_are_told_apart() -> None:
+    consumer = {"actor": "agt", "harness": "glas-harness", "session_id": "s-1"}
+    other = {**consumer, "session_id": "s-2"}
+    session, agent, everybody = (Wishes(scope=scope) for scope in Scope)
+    assert sharing(Wishes(), consumer, {}) is None
+    assert sharing(session, {}, {}) is None
+    assert sharing(session, consumer, {}) == sharing(session, {**consumer, "note": 1}, {})
+    assert sharing(session, consumer, {}) != sharing(session, other, {})
+    assert sharing(agent, consumer, {}) == sharing(agent, other, {})
+    assert sharing(everybody, consumer, {}) == sharing(everybody, other, {})
+    assert sharing(session, consumer, {"image": "base"}) != sharing(session, consumer, {"image": "other"})
+    assert len({sharing(one, consumer, {}) for one in (session, agent, everybody)}) == 3
+
+
+def test_promises_are_kept_as_they_were_given() -> None:
+    kept = of(
+        Wishes(
+            scope=Scope.AGENT,
+            workspace_mode=WorkspaceMode.MIRROR,
+            workspace_access=WorkspaceAccess.READ_ONLY,
+            instructions="make",
+            instructions_ref="setup.sh",
+            secret_refs=("TOKEN",),
+            prefer=("elsewhere",),
+        ),
+        inputs={"repo": URL},
+    )
+    written = to_json(kept)
+    assert written is not None
+    assert from_json(written) == kept
+    assert to_json(NOTHING) is None
+    assert from_json(None) == NOTHING

@@ -60,6 +60,16 @@ class VolumeMount:
 
 
 @value_class
+class FolderMount:
+    """A folder of the sandbox's own disk that is a mount of its own (see `shared.MountsFolders`): nothing is
+    linked into it from outside, and if it is read-only nobody inside writes to it, root included.
+    """
+
+    path: str
+    is_read_only: bool = False
+
+
+@value_class
 class Order:
     """Holds all a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
 
@@ -74,6 +84,7 @@ class Order:
     origin: str | None = None
     # There from its first process on, until it is stopped or gone.
     volumes: tuple[VolumeMount, ...] = ()
+    folders: tuple[FolderMount, ...] = ()
     # Made before anyone asked for it (see `Spares`).
     is_spare: bool = False
     # Programs in it may make user and mount namespaces of their own, as builders of images do.

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.contract import VolumeMount
+from sandboxer.backends.contract import FolderMount, VolumeMount
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
 
 MOST = 8
@@ -33,6 +33,21 @@ class BeginsWithFiles(Protocol):
 
     def can_begin_with(self, image: str, paths: Sequence[str]) -> bool:
         """Says whether it can put files at these paths over this image."""
+
+
+@runtime_checkable
+class MountsFolders(Protocol):
+    """A backend that keeps `Order.folders`: when it makes a sandbox, and whenever that starts again."""
+
+    def check_folders(self, folders: Sequence[FolderMount]) -> None:
+        """Raises InvalidRequest for a path where no folder can be mounted."""
+
+
+def check_folder_paths(folders: Sequence[FolderMount]) -> None:
+    """Checks the paths of the folders of a sandbox. Raises InvalidRequest."""
+    for folder in folders:
+        if (why := _complaint(folder.path)) is not None:
+            raise InvalidRequest(field="folders", why=f"{folder.path}: {why}")
 
 
 def folders_above(path: str) -> list[str]:

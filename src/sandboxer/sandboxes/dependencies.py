@@ -18,6 +18,7 @@ from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profile, Profiles, Sudo
+from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
@@ -79,6 +80,8 @@ class SandboxDependencies:
     retention: timedelta
     # The highest trust level that anybody may ask for.
     trust_max: Trust = Trust.SEMI
+    # What `placement` may call this host.
+    host_names: tuple[str, ...] = (LOCAL,)
     # Who may use a profile whose programs make namespaces of their own.
     makers: Makers = Makers.OWNER
     # The operator adopted the disks: what a record calls half made may be complete by now.
@@ -165,8 +168,8 @@ class SandboxDependencies:
         }
 
     async def check_hooks(self, profile: Profile, requested: Sandbox) -> None:
-        """Raise unless the start hooks can give it the network it asks for and the secrets of its profile."""
-        if (refs := profile.setup.secret_refs) and not self.start_hooks:
+        """Raise unless the start hooks can give it the network it asks for and the secrets that it needs."""
+        if (refs := secret_refs_of(profile, requested)) and not self.start_hooks:
             raise NotAvailable(
                 what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them"
             )
@@ -175,6 +178,12 @@ class SandboxDependencies:
             return
         for start_hook in self.start_hooks:
             await start_hook.check(requested, refs)
+
+
+def secret_refs_of(profile: Profile | None, sandbox: Sandbox) -> Sequence[str]:
+    """Return the names of the account's secrets that it is made with: its profile's and its request's."""
+    of_profile = () if profile is None else profile.setup.secret_refs
+    return tuple(dict.fromkeys((*of_profile, *sandbox.promises.secret_refs)))
 
 
 def actor_of(caller: Caller) -> str:

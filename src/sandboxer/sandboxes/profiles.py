@@ -18,9 +18,21 @@ from sandboxer.sandboxes.yaml_fields import Fields, read_fields
 
 
 class IsolationLevel(StrEnum):
-    CONTAINER = "container"
-    MICROVM = "microvm"
+    """From the weakest to the strongest; a backend that gives one gives those before it."""
+
     POLICY = "policy"
+    CONTAINER = "container"
+    # A kernel of its own between it and the host's.
+    STRONG = "strong"
+    MICROVM = "microvm"
+
+
+class Checkpoint(StrEnum):
+    """What a snapshot of it must be able to keep."""
+
+    NONE = "none"
+    FILES = "files"
+    MEMORY = "memory"
 
 
 class NetworkDefault(StrEnum):
@@ -40,6 +52,11 @@ class WorkspaceMode(StrEnum):
     # A copy of the caller's files, or the sandbox's disk is the original.
     MIRROR = "mirror"
     REMOTE_CANONICAL = "remote-canonical"
+
+    @classmethod
+    def _missing_(cls, value: object) -> WorkspaceMode | None:
+        # As callers say it.
+        return cls.REMOTE_CANONICAL if value == "remote" else None
 
 
 class WorkspaceAccess(StrEnum):
@@ -77,7 +94,7 @@ class Setup:
     commands: tuple[str, ...]
     # Run last; the JSON object it prints becomes the sandbox's `report`.
     report: str
-    # For a person or an agent; nothing here reads them.
+    # A script that runs in the workspace after them (`promises.py`).
     instructions: str
     # Names of the account's secrets, put into the sandbox when it is made (`access/secrets`).
     secret_refs: tuple[str, ...]
@@ -117,6 +134,7 @@ class Profile:
     nests: bool = False
     network_most: NetworkMost = NetworkMost.OPEN
     sudo: Sudo = Sudo.NONE
+    checkpoint: Checkpoint = Checkpoint.NONE
 
     @property
     def trust(self) -> Trust:
@@ -170,10 +188,11 @@ def load_profile(file: Path) -> Profile:
     network = top.section("network")
     workspace = top.section("workspace", is_optional=True)
     ttl = top.section("ttl")
-    resources = top.section("resources")
+    resources = top.section("resources", is_optional=True)
     placement = top.section("placement", is_optional=True)
     identity = top.section("identity", is_optional=True)
-    default, most, idle = _lifetime(ttl)
+    default, most, idle = _lifetime(top, ttl)
+    least, largest = _sizes(resources)
     profile = Profile(
         id=top.text("id", pattern=r"profile\.[a-z0-9][a-z0-9.-]{0,100}"),
         version=top.text("version", pattern=r"[0-9]+(\.[0-9]+){0,2}"),
@@ -187,12 +206,12 @@ def load_profile(file: Path) -> Profile:
         network_most=network.choice("most", NetworkMost, otherwise=NetworkMost.OPEN),
         workspace_mode=workspace.choice("mode", WorkspaceMode, otherwise=WorkspaceMode.REMOTE_CANONICAL),
         workspace_access=workspace.choice("access", WorkspaceAccess, otherwise=WorkspaceAccess.READ_WRITE),
-        scope=top.choice("scope", Scope, otherwise=Scope.SESSION),
+        scope=_scope(top, workspace),
         ttl_default=default,
         ttl_max=most,
         idle_timeout=idle,
-        resources=_resources(resources.section("default")),
-        resources_max=_resources(resources.section("max")),
+        resources=least,
+        resources_max=largest,
         setup=_setup(top.section("setup", is_optional=True)),
         placement_prefer=placement.texts("prefer"),
         placement_fallback=placement.texts("fallback"),
@@ -200,6 +219,7 @@ def load_profile(file: Path) -> Profile:
         metadata=top.section("metadata", is_optional=True).words(),
         genesis=identity.choice("genesis", Genesis, otherwise=Genesis.NONE),
         sudo=top.choice("sudo", Sudo, otherwise=Sudo.NONE),
+        checkpoint=top.choice("checkpoint", Checkpoint, otherwise=Checkpoint.NONE),
         nests=walls.choice("nesting", Nesting, otherwise=Nesting.NONE) is Nesting.ALLOWED,
     )
     for name in excess(profile.resources, profile.resources_max):
@@ -211,8 +231,7 @@ def load_profile(file: Path) -> Profile:
 
 def excess(wanted: Resources, most: Resources) -> list[str]:
     """Names of the resources of which more is wanted than allowed."""
-    names = ("vcpus", "memory_mb", "disk_mb", "pids")
-    return [name for name in names if getattr(wanted, name) > getattr(most, name)]
+    return [name for name in _SIZES if getattr(wanted, name) > getattr(most, name)]
 
 
 def _backend(top: Fields) -> str:
@@ -221,13 +240,44 @@ def _backend(top: Fields) -> str:
     return top.text(name, pattern=r"ext\.[a-z0-9-]{1,60}")
 
 
-def _lifetime(ttl: Fields) -> tuple[timedelta, timedelta, timedelta | None]:
+def _scope(top: Fields, workspace: Fields) -> Scope:
+    """The seeds say `scope_default`, beside the workspace or in it."""
+    place = workspace if workspace.has("scope_default") else top
+    name = "scope_default" if place.has("scope_default") else "scope"
+    return place.choice(name, Scope, otherwise=Scope.SESSION)
+
+
+def _lifetime(top: Fields, ttl: Fields) -> tuple[timedelta, timedelta, timedelta | None]:
     default, most = ttl.duration("default"), ttl.duration("max")
     assert default is not None
     assert most is not None
     if default > most:
         ttl.complain_of("default", "is longer than ttl.max")
-    return default, most, ttl.duration("idle", is_optional=True)
+    # The seeds say `idle_reap`, beside the TTL or in it.
+    if top.has("idle_reap"):
+        return default, most, top.duration("idle_reap", is_optional=True)
+    return default, most, ttl.duration("idle_reap" if ttl.has("idle_reap") else "idle", is_optional=True)
+
+
+# What a sandbox has, and may ask for at most, where its profile says nothing of it.
+_USUAL = Resources(vcpus=1, memory_mb=512, disk_mb=1024, pids=256)
+_USUAL_MAX = Resources(vcpus=8, memory_mb=16384, disk_mb=65536, pids=4096)
+_SIZES = ("vcpus", "memory_mb", "disk_mb", "pids")
+
+
+def _sizes(fields: Fields) -> tuple[Resources, Resources]:
+    """Return what a sandbox has and what it may ask for at most. The seeds name one size for both; null is
+    as usual.
+    """
+    if fields.has("default") or fields.has("max"):
+        return _resources(fields.section("default")), _resources(fields.section("max"))
+    given: dict[str, float] = {
+        "vcpus": fields.number("cpu" if fields.has("cpu") else "vcpus", otherwise=_USUAL.vcpus),
+        **{name: fields.integer(name, otherwise=getattr(_USUAL, name)) for name in _SIZES[1:]},
+    }
+    fields.finish()
+    largest = {name: max(value, getattr(_USUAL_MAX, name)) for name, value in given.items()}
+    return Resources(**given), Resources(**largest)  # type: ignore[arg-type]
 
 
 def _resources(fields: Fields) -> Resources:
@@ -238,7 +288,7 @@ def _resources(fields: Fields) -> Resources:
         pids=fields.integer("pids"),
     )
     fields.finish()
-    for name in ("vcpus", "memory_mb", "disk_mb", "pids"):
+    for name in _SIZES:
         if getattr(resources, name) <= 0:
             fields.complain_of(name, "must be more than 0")
     return resources

@@ -31,8 +31,10 @@ from sqlalchemy import (
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
 from sandboxer.kernel.values import value_class
+from sandboxer.sandboxes import promises as kept_promises
 from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import FINAL, OVER, State
+from sandboxer.sandboxes.promises import NOTHING, Promises
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, index_of, metadata, nullable, required
 from sandboxer.store.rows import Cell, Record, Rows, enumerated, optional, parts, seconds
@@ -124,6 +126,7 @@ class Sandbox(Record):
     at_end: AtEnd = AtEnd.DESTROY
     # None: it may not speak to the platform. A copy of its disk has none of it.
     inception: Inception | None = None
+    promises: Promises = NOTHING
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -134,6 +137,7 @@ class Sandbox(Record):
             trust=self.trust,
             origin=self.origin,
             volumes=self.volumes,
+            folders=self.promises.folders(),
         )
 
     def environment(self) -> dict[str, str]:
@@ -144,7 +148,9 @@ class Sandbox(Record):
             else json.dumps(value)
             for name, value in self.inputs.items()
         }
-        return {"SANDBOXER_SANDBOX_ID": self.id, **inputs, **self.env}
+        reference = self.promises.instructions_ref
+        handed_on = {} if reference is None else {"SANDBOXER_SETUP_INSTRUCTIONS_REF": reference}
+        return {"SANDBOXER_SANDBOX_ID": self.id, **handed_on, **inputs, **self.env}
 
 
 _OVER = ", ".join(repr(state.value) for state in sorted(OVER))
@@ -176,6 +182,7 @@ sandboxes = Table(
     Column("volumes", JsonValue),
     Column("at_end", Text),
     Column("inception", JsonValue),
+    Column("promises", SealedJson("sandboxes.promises")),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
     # No two that an account could still use have the same name.
@@ -278,6 +285,7 @@ rows = SandboxRows(
                 read=_unboosted,
             )
         ),
+        "promises": Cell(write=kept_promises.to_json, read=kept_promises.from_json),
         "volumes": Cell(
             write=lambda mounts: [[one.volume_id, one.path, one.is_read_only] for one in mounts] or None,
             read=lambda kept: tuple(

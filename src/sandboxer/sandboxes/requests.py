@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,7 +13,8 @@ from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.profiles import IsolationLevel, NetworkMost, Profile, WorkspaceAccess, excess
+from sandboxer.sandboxes.profiles import Checkpoint, IsolationLevel, NetworkMost, Profile, excess
+from sandboxer.sandboxes.promises import LOCAL, Wishes, promised, sharing
 from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 from sandboxer.sandboxes.terms import Terms
 
@@ -86,6 +87,10 @@ class CreateRequest(WantedSandbox):
     at_end: AtEnd = AtEnd.DESTROY
     # What it may do from inside; it is granted in the transaction of the record.
     inception: Inception | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+_NO_WISHES = Wishes()
 
 
 def name_within(name: str | None) -> str | None:
@@ -105,15 +110,21 @@ def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
             )
 
 
-# From the weakest to the strongest; a backend that gives one gives those before it.
-_LEVELS = (IsolationLevel.POLICY, IsolationLevel.CONTAINER, IsolationLevel.MICROVM)
+_LEVELS = tuple(IsolationLevel)
 
 
 def plan(
-    request: CreateRequest, profile: Profile, caller: Caller, *, sandbox_id: str, now: datetime
+    request: CreateRequest,
+    profile: Profile,
+    caller: Caller,
+    *,
+    sandbox_id: str,
+    now: datetime,
+    host_names: Collection[str] = (LOCAL,),
 ) -> Sandbox:
     """Return the record of the requested sandbox. Raises InvalidRequest naming the field."""
-    return Sandbox(
+    trust = _trust(request, profile)
+    planned = Sandbox(
         id=sandbox_id,
         version=0,
         account=caller.account,
@@ -125,7 +136,7 @@ def plan(
         profile_version=profile.version,
         backend=profile.backend,
         image=_image(request, profile),
-        trust=_trust(request, profile),
+        trust=trust,
         network=request.network,
         resources=wanted_resources(request.resources, profile),
         env=dict(request.env),
@@ -142,7 +153,24 @@ def plan(
         volumes=request.volumes,
         at_end=request.at_end,
         inception=request.inception,
+        promises=promised(
+            request.wishes,
+            profile,
+            inputs=request.inputs,
+            trust=trust,
+            is_copy=request.origin is not None,
+            volumes=request.volumes,
+            host_names=host_names,
+        ),
     )
+    shared_by = sharing(request.wishes, request.consumer, _kind_of(planned))
+    return replace(planned, promises=replace(planned.promises, shared_by=shared_by))
+
+
+def _kind_of(sandbox: Sandbox) -> Mapping[str, object]:
+    """Return what two requests have to say alike to be answered with one sandbox."""
+    alike = ("account", "profile", "image", "trust", "network", "resources", "env", "inputs", "origin")
+    return {name: getattr(sandbox, name) for name in (*alike, "volumes", "promises")}
 
 
 def check_trust(sandbox: Sandbox, profile: Profile, highest: Trust) -> None:
@@ -179,10 +207,15 @@ def check_maker(caller: Caller, makers: Makers, what: str) -> None:
     )
 
 
-def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
-    """Raise unless this backend can serve the profile on this host now."""
+def check_backend(profile: Profile, fingerprint: Fingerprint | None, wishes: Wishes = _NO_WISHES) -> None:
+    """Raise unless this backend can serve the profile, and what is wished of its walls, on this host now."""
     if fingerprint is None:
-        raise NotAvailable(what=f"backend {profile.backend}", why="this platform does not use it")
+        raise NotAvailable(
+            what=f"backend {profile.backend}",
+            why=f"{profile.id} is made by it, and this platform does not use it",
+            capability=profile.backend,
+            hint="Its operator adds it (SANDBOXER_BACKENDS). Other profiles: GET /v1/profiles.",
+        )
     if not fingerprint.healthy:
         why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
         raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
@@ -190,34 +223,31 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
         why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"
         raise NotAvailable(what=f"profile {profile.id}", why=why)
     given = fingerprint.facts.get("isolation_level", IsolationLevel.CONTAINER.value)
-    if _LEVELS.index(profile.isolation) > _LEVELS.index(IsolationLevel(given)):
+    level = max(profile.isolation, wishes.isolation or profile.isolation, key=_LEVELS.index)
+    if _LEVELS.index(level) > _LEVELS.index(IsolationLevel(given)):
         raise NotAvailable(
-            what=f"isolation level {profile.isolation}", why=f"{profile.backend} gives {given}"
+            what=f"isolation level {level}",
+            why=f"{profile.backend} gives {given}",
+            promise="isolation",
+            hint=f"Ask for `{given}` or less, or for a profile of a stronger backend (GET /v1/profiles).",
         )
 
 
-def check_promises(profile: Profile) -> None:
-    """Raise NotAvailable for what a profile promises and this platform cannot provide.
-
-    A promise is kept or refused, never ignored.
-    """
-    if profile.workspace_access is not WorkspaceAccess.READ_WRITE:
-        raise NotAvailable(
-            what=f"profile {profile.id}",
-            why="its workspace is to be read only, and no backend here can make it so",
-            hint="Its operator sets workspace.access to rw; a read-only volume protects files today.",
-        )
-    _check_places(profile, "prefer", profile.placement_prefer)
-    _check_places(profile, "fallback", profile.placement_fallback)
-
-
-def _check_places(profile: Profile, field: str, places: tuple[str, ...]) -> None:
-    if elsewhere := [name for name in places if name not in (profile.backend, "local")]:
-        raise NotAvailable(
-            what=f"profile {profile.id}",
-            why=f"its placement.{field} names {', '.join(elsewhere)}, and this platform has one place only",
-            hint=f"Its operator leaves placement.{field} empty, or names `local`.",
-        )
+def check_checkpoint(
+    profile: Profile, wishes: Wishes, fingerprint: Fingerprint | None, *, keeps_files: bool
+) -> None:
+    """Raise NotAvailable for a snapshot that this backend could not take."""
+    wanted = wishes.checkpoint or profile.checkpoint
+    keeps_memory = fingerprint is not None and fingerprint.facts.get("checkpoint") == Checkpoint.MEMORY
+    if wanted is Checkpoint.NONE or keeps_memory or (wanted is Checkpoint.FILES and keeps_files):
+        return
+    has = Checkpoint.FILES if keeps_files else Checkpoint.NONE
+    raise NotAvailable(
+        what=f"checkpoint {wanted}",
+        why=f"snapshots of {profile.backend} keep {'files alone' if keeps_files else 'nothing'}",
+        promise="checkpoint",
+        hint=f"Ask for `{has}`.",
+    )
 
 
 def _image(request: CreateRequest, profile: Profile) -> str:

@@ -75,10 +75,14 @@ class Fields:
         except InvalidRequest as error:
             self.complain(node, str(error.facts["why"]), name)
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, *, otherwise: int | None = None) -> int:
+        if otherwise is not None and not self._is_given(name):
+            return otherwise
         return int(self._matching(name, _INTEGER, "a whole number"))
 
-    def number(self, name: str) -> float:
+    def number(self, name: str, *, otherwise: float | None = None) -> float:
+        if otherwise is not None and not self._is_given(name):
+            return otherwise
         return float(self._matching(name, _NUMBER, "a number"))
 
     def section(self, name: str, *, is_optional: bool = False) -> Fields:
@@ -111,6 +115,13 @@ class Fields:
             if key.value == name:
                 self.complain(value, why, name)
         self.complain(self._node, why, name)
+
+    def _is_given(self, name: str) -> bool:
+        """Whether it has a value; one that has none is taken."""
+        if name in self._left and self._left[name][1].tag != _NOTHING:
+            return True
+        self._take(name, required=False)
+        return False
 
     def _take(self, name: str, *, required: bool) -> yaml.Node | None:
         self._known.append(name)

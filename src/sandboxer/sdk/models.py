@@ -133,6 +133,8 @@ if TYPE_CHECKING:
     from sandboxer.wire.processes import StdinWritten as StdinWritten
     from sandboxer.wire.processes import Terminal as Terminal
     from sandboxer.wire.processes import TerminalList as TerminalList
+    from sandboxer.wire.promises import Answered as Answered
+    from sandboxer.wire.promises import Workspace as Workspace
     from sandboxer.wire.sandboxes import AttachedVolume as AttachedVolume
     from sandboxer.wire.sandboxes import Expired as Expired
     from sandboxer.wire.sandboxes import Inception as Inception
@@ -192,6 +194,7 @@ _HOMES = {
     "AccountEgress": "sandboxer.wire.egress:AccountEgress",
     "AccountPage": "sandboxer.wire.accounts:AccountPage",
     "AccountReport": "sandboxer.wire.accounts:AccountReport",
+    "Answered": "sandboxer.wire.promises:Answered",
     "Artifact": "sandboxer.wire.execute:Artifact",
     "AttachedVolume": "sandboxer.wire.sandboxes:AttachedVolume",
     "AuditEntry": "sandboxer.wire.accounts:AuditEntry",
@@ -366,6 +369,7 @@ _HOMES = {
     "WebhookList": "sandboxer.wire.webhooks:WebhookList",
     "WellKnown": "sandboxer.wire.payments:WellKnown",
     "WipedSecrets": "sandboxer.wire.secrets:WipedSecrets",
+    "Workspace": "sandboxer.wire.promises:Workspace",
 }
 __all__ = sorted(_HOMES)
 

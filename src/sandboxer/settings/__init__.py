@@ -54,6 +54,10 @@ class Settings(
     guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = GUEST
     profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = PROFILES
     backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
+    host_names: Annotated[
+        tuple[str, ...],
+        Field(description="What `placement` of profiles and creates may call this host, beside `local`."),
+    ] = ()
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
         "profile.agent-dev"
     )
@@ -257,7 +261,7 @@ def _parse(name: str, text: str) -> object:
             return json.loads(text)
         except ValueError:
             raise InvalidRequest(field=name, why=f"it must be JSON like {_JSON_EXAMPLES[name]}") from None
-    if name in ("backends", "trusted_proxies", "free_profiles", "egress_never", *_PACKAGES):
+    if name in ("backends", "host_names", "trusted_proxies", "free_profiles", "egress_never", *_PACKAGES):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
 

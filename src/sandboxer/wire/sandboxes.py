@@ -7,6 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
+from sandboxer.wire.promises import (
+    Answered,
+    CheckpointName,
+    IsolationName,
+    ScopeName,
+    SetupMetadata,
+    WantedPlacement,
+    WantedSetup,
+    WantedWorkspace,
+    Workspace,
+)
 from sandboxer.wire.words import (
     MAX_LABELS,
     MAX_SATS,
@@ -186,8 +197,10 @@ class CreateSandbox(Request):
         AfterValidator(_keepable),
         Field(
             max_length=64,
-            description="Parameters of the profile; each is the environment variable SANDBOXER_INPUT_<NAME>.",
-            examples=[{"repo_ref": "main"}],
+            description="Parameters of the profile; each is the environment variable SANDBOXER_INPUT_<NAME>."
+            " `repo`, an http or https URL, is cloned into /workspace before it is ready, at the branch, tag"
+            " or commit `repo_ref`.",
+            examples=[{"repo": "https://git.example.com/tool.git", "repo_ref": "main"}],
         ),
     ] = Field(default_factory=dict)
     consumer: Annotated[
@@ -206,6 +219,13 @@ class CreateSandbox(Request):
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
     inception: WantedInception | None = None
+    scope: ScopeName | None = None
+    workspace: WantedWorkspace | None = None
+    setup: WantedSetup | None = None
+    setup_metadata: SetupMetadata | None = None
+    placement: WantedPlacement | None = None
+    isolation: IsolationName | None = None
+    checkpoint: CheckpointName | None = None
 
 
 class Inception(Answer):
@@ -233,6 +253,10 @@ class AttachedVolume(Answer):
 
 def _no_volumes() -> list[AttachedVolume]:
     """Stands for `list`, whose signature, which pydantic asks for, Python would first have to parse."""
+    return []
+
+
+def _nothing_answered() -> list[Answered]:
     return []
 
 
@@ -280,6 +304,16 @@ class Sandbox(Answer):
     inception: Annotated[
         Inception | None, Field(description="What it was granted; null: it may not speak to this API.")
     ] = None
+    scope: Annotated[str | None, Field(description="With whom it is shared.", examples=["session"])] = None
+    workspace: Annotated[
+        Workspace | None, Field(description="The folder for work, and who may write to it.")
+    ] = None
+    secret_refs: Annotated[
+        list[str], Field(description="Names of the secrets that it was asked to be made with.")
+    ] = Field(default_factory=list)
+    answered: Annotated[
+        list[Answered], Field(description="What became of what was only preferred, wish by wish.")
+    ] = Field(default_factory=_nothing_answered)
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),

@@ -65,6 +65,7 @@ from sandboxer.sandboxes.loops.timer import record_metrics
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.passing import Endings
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
+from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.reconciler import reconcile
 from sandboxer.sandboxes.repository import SandboxRepository
@@ -153,6 +154,7 @@ async def open_sandboxes(
             retention=settings.retention_time,
             trust_max=settings.highest_trust,
             makers=Makers(settings.image_makers),
+            host_names=(LOCAL, *settings.host_names),
             last_witnessed=timekeeper.last_witnessed,
         )
         dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]

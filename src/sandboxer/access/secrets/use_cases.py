@@ -33,7 +33,7 @@ from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.charging import is_frozen
-from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
+from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies, secret_refs_of
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
@@ -146,13 +146,14 @@ class Secrets:
     # -- steps
 
     async def _add_refs(self, sandbox: Sandbox) -> None:
-        """Adds the secrets that the profile asks for, with the account's present values; only while the
-        sandbox is being made.
+        """Adds the secrets that the profile or the request asks for, with the account's present values; only
+        while the sandbox is being made.
         """
         profile = self._sandboxes.profiles.find(sandbox.profile)
-        if sandbox.state is not State.PROVISIONING or profile is None or not profile.setup.secret_refs:
+        refs = secret_refs_of(profile, sandbox)
+        if sandbox.state is not State.PROVISIONING or not refs:
             return
-        values = await self.vault.demand(sandbox.account, profile.setup.secret_refs)
+        values = await self.vault.demand(sandbox.account, refs)
         now = self._clock.now()
         data = {name: value.encode() for name, value in values.items()}
         rows = self._repository.sealed(sandbox.id, data, in_env=True, in_file=True, injected_at=now)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from sandboxer.backends.contract import (
     Capacity,
     Fingerprint,
+    FolderMount,
     Handle,
     KeptDisk,
     KeptLayers,
@@ -47,7 +48,7 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
-from sandboxer.backends.shared import can_lie_over
+from sandboxer.backends.shared import can_lie_over, check_folder_paths
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
@@ -90,6 +91,9 @@ class NamespacesBackend:
     def can_begin_with(self, image: str, paths: Sequence[str]) -> bool:
         tree = self.dependencies.image_tree(image)
         return can_lie_over(self.dependencies.image_path(tree), paths)
+
+    def check_folders(self, folders: Sequence[FolderMount]) -> None:
+        check_folder_paths(folders)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return parts_of(self.dependencies)

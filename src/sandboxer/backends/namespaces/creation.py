@@ -185,6 +185,7 @@ class Making:
                 (str(dependencies.pool.disk(one.volume_id)), one.path.removeprefix("/"), one.is_read_only)
                 for one in order.volumes
             ),
+            folders=tuple((one.path.removeprefix("/"), one.is_read_only) for one in order.folders),
             nests=order.nests,
             way_out=WAY_OUT_PORT if has_way_out(order) else None,
             tools=str(dependencies.tools),

@@ -57,6 +57,8 @@ class LaunchOrder:
     boot_id: str
     # (disk, path inside without its first slash, read-only).
     volumes: tuple[tuple[str, str, bool], ...] = ()
+    # (path inside without its first slash, read-only).
+    folders: tuple[tuple[str, bool], ...] = ()
     # The filter with namespaces inside.
     nests: bool = False
     # The inside port that connections to addresses far away are led to; None: there are none.
@@ -96,6 +98,8 @@ class LaunchOrder:
         fields += ["nests=1"] if self.nests else []
         fields += [] if self.tools is None else [f"tools={self.tools}"]
         fields += [] if self.way_out is None else [f"way_out={self.way_out}"]
+        for path, is_read_only in self.folders:
+            fields += [f"folder={path}", *(["folder.read_only=1"] if is_read_only else [])]
         for disk, path, is_read_only in self.volumes:
             fields += [f"volume={disk}", f"volume.path={path}"]
             fields += ["volume.read_only=1"] if is_read_only else []
@@ -300,6 +304,8 @@ def _failure(answer: dict[str, str]) -> SandboxerError:
         return InvalidRequest(
             field="volumes", why=f"in the sandbox's tree a link or a file is in the way of /{text}"
         )
+    if step == "folders" and number in _IN_THE_WAY:
+        return InvalidRequest(field="workspace", why=f"a link or a file is in the way of /{text}")
     return ProvisionFailed(
         step=step, why=f"{text} (errno {number})", errno=int(number) if number.isdigit() else None
     )

@@ -20,12 +20,14 @@ from sandboxer.kernel.program import late
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.promises import WORKSPACE, Promises
 
 if TYPE_CHECKING:
-    from sandboxer.wire import files, processes, sandboxes
+    from sandboxer.wire import files, processes, promises, sandboxes
     from sandboxer.wire import images as wire_images
 else:
     files, processes = late("sandboxer.wire.files"), late("sandboxer.wire.processes")
+    promises = late("sandboxer.wire.promises")
     sandboxes, wire_images = late("sandboxer.wire.sandboxes"), late("sandboxer.wire.images")
 
 M = TypeVar("M", bound=BaseModel)
@@ -65,11 +67,21 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
         volumes=[attached_volume(one) for one in record.volumes],
         inception=None if record.inception is None else inception(record.inception),
+        scope=record.promises.scope.value,
+        workspace=workspace(record.promises),
+        secret_refs=list(record.promises.secret_refs),
+        answered=[from_record(promises.Answered, one) for one in record.promises.answered],
         # Known at the end of a sandbox.
         spent_sats=None,
         egress_sent_bytes=None,
         egress_received_bytes=None,
         rate_msats_per_s=rate_now(record),
+    )
+
+
+def workspace(promised: Promises) -> promises.Workspace:
+    return promises.Workspace.model_construct(
+        path=WORKSPACE, mode=promised.workspace_mode.value, access=promised.workspace_access.value
     )
 
 

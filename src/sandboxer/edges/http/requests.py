@@ -23,6 +23,9 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
+from sandboxer.sandboxes.profiles import Checkpoint, IsolationLevel, WorkspaceAccess, WorkspaceMode
+from sandboxer.sandboxes.profiles import Scope as SharingScope
+from sandboxer.sandboxes.promises import Wishes
 from sandboxer.sandboxes.records import Inception, OnParentEnd
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.wiring import Platform
@@ -151,7 +154,31 @@ def copy_request(body: wire.CreateSandbox | SpawnImage | CloneSnapshot) -> Creat
     """Returns the request for a sandbox, without its volumes."""
     inception = wanted_inception(getattr(body, "inception", None))
     resources = wanted_resources(body.resources)
-    return from_body(CreateRequest, body, resources=resources, volumes=(), inception=inception)
+    return from_body(
+        CreateRequest, body, resources=resources, volumes=(), inception=inception, wishes=wishes_of(body)
+    )
+
+
+def wishes_of(body: wire.CreateSandbox | SpawnImage | CloneSnapshot) -> Wishes:
+    """Returns what a create wishes besides; bodies that make a sandbox in other ways have none of it."""
+    scope, isolation = getattr(body, "scope", None), getattr(body, "isolation", None)
+    workspace, setup = getattr(body, "workspace", None), getattr(body, "setup", None)
+    by_reference, placement = getattr(body, "setup_metadata", None), getattr(body, "placement", None)
+    checkpoint = getattr(body, "checkpoint", None)
+    mode, access = getattr(workspace, "mode", None), getattr(workspace, "access", None)
+    refs = (*(getattr(setup, "secret_refs", None) or ()), *(getattr(by_reference, "secret_refs", None) or ()))
+    return Wishes(
+        scope=None if scope is None else SharingScope(scope),
+        workspace_mode=None if mode is None else WorkspaceMode(mode),
+        workspace_access=None if access is None else WorkspaceAccess(access),
+        instructions=getattr(setup, "instructions", None),
+        instructions_ref=getattr(by_reference, "instructions_ref", None),
+        secret_refs=tuple(dict.fromkeys(refs)),
+        prefer=tuple(getattr(placement, "prefer", ())),
+        fallback=tuple(getattr(placement, "fallback", ())),
+        isolation=None if isolation is None else IsolationLevel(isolation),
+        checkpoint=None if checkpoint is None else Checkpoint(checkpoint),
+    )
 
 
 def wanted_inception(wanted: wire.WantedInception | None) -> Inception | None:

@@ -115,6 +115,23 @@ class Admission:
         return request
 
     @asynccontextmanager
+    async def shared(
+        self, request: CreateRequest, caller: Caller, *, wait: bool = True
+    ) -> AsyncIterator[Sandbox | None]:
+        """Yield the sandbox that those whom the request names share already, or None: until the block ends
+        nobody else makes one for them. It takes no slot.
+        """
+        if request.wishes.scope is None:
+            yield None
+            return
+        completed = await self.complete(request, caller)
+        if (key := creation.sharing_of(self.dependencies, completed, caller)) is None:
+            yield None
+            return
+        async with self.slots.alone(f"{caller.account} {key}"):
+            yield await creation.find_shared(self.dependencies, key, caller, wait=wait)
+
+    @asynccontextmanager
     async def of(
         self, request: CreateRequest, caller: Caller, proof: GenesisProof | None
     ) -> AsyncIterator[CreateRequest]:

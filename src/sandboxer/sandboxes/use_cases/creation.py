@@ -9,7 +9,6 @@ undone and the record says why.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from sandboxer.backends.contract import (
     Snapshots,
     Volumes,
 )
-from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
+from sandboxer.backends.shared import MountsFolders
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
     EXHAUSTED,
@@ -39,13 +38,14 @@ from sandboxer.kernel.errors import (
 from sandboxer.kernel.values import new_id
 from sandboxer.sandboxes import requests as planning
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
-from sandboxer.sandboxes.lifecycle import OVER, Signal
+from sandboxer.sandboxes.lifecycle import LIVE, OVER, Signal, State
 from sandboxer.sandboxes.operations import Operation
-from sandboxer.sandboxes.profiles import Profile, Setup
+from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+from sandboxer.sandboxes.use_cases.preparation import Preparation, preparation_of, prepare, start_closed
 from sandboxer.sandboxes.warm import Spare
 from sandboxer.store.repository import Also
 
@@ -64,17 +64,19 @@ async def create(
     """
     watch = Stopwatch()
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
-    requested = planning.plan(
-        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
-    )
+    requested = _planned(dependencies, request, profile, caller)
     planning.check_trust(requested, profile, dependencies.trust_max)
     dependencies.repository.check_name(caller.account, requested.name)
     if profile.nests:
         planning.check_maker(caller, dependencies.makers, profile.id)
-    planning.check_backend(profile, await fingerprint_of(dependencies, profile.backend))
-    planning.check_promises(profile)
+    fingerprint = await fingerprint_of(dependencies, profile.backend)
+    planning.check_backend(profile, fingerprint, request.wishes)
     await dependencies.check_hooks(profile, requested)
     backend = dependencies.backend_of(requested)
+    planning.check_checkpoint(
+        profile, request.wishes, fingerprint, keeps_files=isinstance(backend, Snapshots)
+    )
+    _check_workspace(backend, requested)
     if requested.origin is not None:
         if not isinstance(backend, Snapshots):
             raise NotAvailable(what="snapshot", why=f"{backend.name} keeps no disks")
@@ -83,8 +85,8 @@ async def create(
         backend.check_image(requested.image)
     if requested.volumes and not isinstance(backend, Volumes):
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
-    is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
-    is_plain = is_plain and not profile.nests
+    is_plain = preparation_of(requested, profile).is_empty and requested.origin is None
+    is_plain = is_plain and not (requested.volumes or profile.nests or requested.order().folders)
     spare = dependencies.warm.claim(requested, profile.sudo) if is_plain else None
     if spare is not None:
         return await _claim(dependencies, requested, spare, watch, actor_of(caller), also)
@@ -94,13 +96,54 @@ async def create(
     return await _make(dependencies, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
+def _planned(
+    dependencies: SandboxDependencies, request: CreateRequest, profile: Profile, caller: Caller
+) -> Sandbox:
+    return planning.plan(
+        request,
+        profile,
+        caller,
+        sandbox_id=new_id("sbx"),
+        now=dependencies.clock.now(),
+        host_names=dependencies.host_names,
+    )
+
+
+def _check_workspace(backend: Backend, requested: Sandbox) -> None:
+    """Raise NotAvailable where nobody could be kept from writing to the workspace."""
+    if not (folders := requested.order().folders):
+        return
+    if not isinstance(backend, MountsFolders):
+        access = requested.promises.workspace_access.value
+        raise NotAvailable(
+            what=f"workspace.access `{access}`",
+            why=f"{backend.name} cannot keep root inside from writing to a folder",
+            promise="workspace.access",
+            hint="Ask for `rw`, attach a volume with mode `ro`, or choose a profile of another backend.",
+        )
+    backend.check_folders(folders)
+
+
+def sharing_of(dependencies: SandboxDependencies, request: CreateRequest, caller: Caller) -> str | None:
+    """Return what stands for those whom this request names to share a sandbox; None: it is nobody else's."""
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    return _planned(dependencies, request, profile, caller).promises.shared_by
+
+
+async def find_shared(
+    dependencies: SandboxDependencies, shared_by: str, caller: Caller, *, wait: bool = True
+) -> Sandbox | None:
+    """Return the sandbox that these share; None: there is none that lives."""
+    for one in dependencies.repository.living(caller.account):
+        if one.promises.shared_by == shared_by and one.state in SHAREABLE:
+            return await recall(dependencies, one.id, caller, wait=wait)
+    return None
+
+
 async def check_create(dependencies: SandboxDependencies, request: CreateRequest, caller: Caller) -> None:
     """Raise what would refuse such a create, as far as that is known before anything is made."""
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
-    requested = planning.plan(
-        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
-    )
-    await dependencies.repository.check_start(requested)
+    await dependencies.repository.check_start(_planned(dependencies, request, profile, caller))
 
 
 def check_image(dependencies: SandboxDependencies, request: CreateRequest) -> None:
@@ -183,7 +226,7 @@ async def _make(
             watch.lap("record")
             if not opened.done():
                 opened.set_result(sandbox)
-            setup = setup_of(sandbox, profile)
+            setup = preparation_of(sandbox, profile)
             return await establish(dependencies, sandbox, setup, watch, actor=actor, is_new=True, order=order)
         finally:
             # The traceback of an error would hold it on, and another disk of this id has no such files.
@@ -212,45 +255,12 @@ def _placed(sandbox: Sandbox, actor: str) -> Step:
 
 
 log = logging.getLogger(__name__)
-# Of one command of a profile's setup.
-SETUP_TIMEOUT_S = 600
-MAX_OUTPUT_BYTES = 1024 * 1024
-MAX_REPORT_BYTES = 64 * 1024
+# States in which another create can be answered with a sandbox.
+SHAREABLE = LIVE | {State.REQUESTED, State.PROVISIONING}
 # How long a create waits for others to leave when the host is full.
 LEAVING_S = 5.0
 # The record of a sandbox that the host had no room for stays so long: enough to read why.
 REFUSED_KEPT = timedelta(minutes=10)
-
-
-async def run_setup(guest: Guest, command: str, environment: Mapping[str, str]) -> bytes:
-    """Run one setup command and return what it printed, bounded.
-
-    Raises ProvisionFailed with the end of its stderr unless it exits with 0.
-    """
-    printed = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
-    order = Command(argv=("/bin/sh", "-c", command), env=dict(environment))
-    try:
-        async with asyncio.timeout(SETUP_TIMEOUT_S), await guest.run(order) as process:
-            end = None
-            async for item in process.output():
-                if isinstance(item, Exit):
-                    end = item
-                else:
-                    _keep(printed, item)
-        await guest.forget(process.process_id)
-    except TimeoutError:
-        raise ProvisionFailed(step="setup", why=f"a command took longer than {SETUP_TIMEOUT_S} s") from None
-    if end is None or end.code != 0:
-        tail = printed[Stream.STDERR][-400:].decode("utf-8", "replace").strip()
-        code = "none" if end is None else end.code
-        raise ProvisionFailed(step="setup", why=f"a command exited with {code}: {tail}")
-    return bytes(printed[Stream.STDOUT])
-
-
-def _keep(printed: dict[Stream, bytearray], item: Output) -> None:
-    kept = printed[item.stream]
-    room = MAX_OUTPUT_BYTES - len(kept)
-    kept += item.data[:room]
 
 
 @dataclass
@@ -271,7 +281,7 @@ class Stopwatch:
 async def establish(
     dependencies: SandboxDependencies,
     sandbox: Sandbox,
-    setup: Setup,
+    setup: Preparation,
     watch: Stopwatch,
     *,
     actor: str,
@@ -288,11 +298,20 @@ async def establish(
     try:
         profile = dependencies.profiles.find(sandbox.profile)
         nests = profile is not None and profile.nests
-        handle = await _provision(dependencies, backend, replace(order or sandbox.order(), nests=nests))
+        whole = replace(order or sandbox.order(), nests=nests)
+        # What nobody may write to once it is ready is filled before.
+        is_filled_first = bool(whole.folders) and not setup.is_empty
+        first = replace(whole, folders=sandbox.promises.folders(is_ready=not is_filled_first))
+        handle = await _provision(dependencies, backend, first)
         watch.lap("provision")
         await dependencies.on_start(sandbox, handle)
         watch.lap("hooks")
-        report = await _set_up(dependencies, handle, sandbox, setup, watch)
+        report = await prepare(dependencies, handle, sandbox, setup)
+        if not setup.is_empty:
+            watch.lap("setup")
+        if first.folders != whole.folders:
+            handle = await start_closed(dependencies, backend, sandbox, handle, whole)
+            watch.lap("closed")
         return await dependencies.repository.move(
             sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
         )
@@ -310,11 +329,6 @@ async def _provision(dependencies: SandboxDependencies, backend: Backend, order:
         if not await dependencies.operations.settled("destroy", within_s=LEAVING_S):
             raise
         return await backend.provision(order)
-
-
-def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
-    """Return the setup that it needs before it is ready. A copy of a disk was set up before it was made."""
-    return profile.setup if sandbox.origin is None else replace(profile.setup, commands=(), report="")
 
 
 def ready_step(
@@ -344,32 +358,6 @@ def ready_step(
     return Step(
         signal=Signal.PROBE_PASSED, actor=actor, reason=reason, changes=changes, data={"timings_ms": timings}
     )
-
-
-async def _set_up(
-    dependencies: SandboxDependencies, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
-) -> Mapping[str, object] | None:
-    if setup.is_empty:
-        return None
-    guest = await dependencies.backend_of(sandbox).guest(handle)
-    env = dependencies.environment(sandbox)
-    for command in setup.commands:
-        await run_setup(guest, command, env)
-    report = await run_setup(guest, setup.report, env) if setup.report else None
-    watch.lap("setup")
-    return None if report is None else _parse_report(report)
-
-
-def _parse_report(printed: bytes) -> Mapping[str, object]:
-    try:
-        report = json.loads(printed[:MAX_REPORT_BYTES])
-        # It goes into answers: NaN and unpaired surrogates would break every one of them.
-        json.dumps(report, allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        report = None
-    if not isinstance(report, dict):
-        raise ProvisionFailed(step="setup", why="the report command did not print a JSON object")
-    return report
 
 
 async def _undo(

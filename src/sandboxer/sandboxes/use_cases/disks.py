@@ -20,9 +20,10 @@ from sandboxer.sandboxes.reconciler import record_end
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import check_backend
-from sandboxer.sandboxes.use_cases.creation import Stopwatch, establish, setup_of
+from sandboxer.sandboxes.use_cases.creation import Stopwatch, establish
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
+from sandboxer.sandboxes.use_cases.preparation import preparation_of
 
 # The states in which a sandbox has a disk.
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})
@@ -185,7 +186,7 @@ async def recreate(
         await dependencies.backend_of(again).teardown(sandbox_id)
         watch.lap("teardown")
         dependencies.activity.touch(sandbox_id)
-        return await establish(dependencies, again, setup_of(again, profile), watch, actor=actor)
+        return await establish(dependencies, again, preparation_of(again, profile), watch, actor=actor)
 
     return await dependencies.operations.perform(sandbox_id, "recreate", act)
 

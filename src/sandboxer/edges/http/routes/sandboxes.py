@@ -93,6 +93,10 @@ async def create(asked: Asked[NoParameters, operations.CreateSandboxQuery, Creat
 
     async def make(bind: Bind | None) -> records.Sandbox:
         # Only now: what it names may be gone when a repetition asks for the same answer.
+        async with platform.admission.shared(wanted, who, wait=asked.query.wait) as kept:
+            return kept or await make_new(bind)
+
+    async def make_new(bind: Bind | None) -> records.Sandbox:
         async with (
             platform.admission.of(wanted, who, gate_proof(asked.request)) as begun,
             offering(asked.request, lambda: platform.purchases.price(begun, who.account)),
