@@ -77,7 +77,8 @@ def test_no_function_is_longer_than_seventy_lines() -> None:
         f"{named(path)}: {name}: {lines}"
         for path in tracked(".py")
         for name, lines in facts_of(path).functions
-        if lines > MAX_FUNCTION_LINES
+        # A generated call is as long as what an operation takes.
+        if lines > MAX_FUNCTION_LINES and not text_of(path).startswith("# Written by scripts/")
     ]
     assert not long
 

@@ -228,7 +228,9 @@ def test_a_size_that_is_refused_is_named_as_it_was_given() -> None:
     error = InvalidRequest(field="resources.memory_mb", why="101376 MB is more than it allows (16384 MB)")
     assert said(error, Door.CLI)[0].startswith("--memory: 101376 MB")
     assert said(error, Door.SDK)[0].startswith("Invalid resources.memory_mb:")
-    options = {option for param in load("create").params for option in param.opts}
+    opened: Any = load("preview")
+    verbs = (load("create"), opened.commands["create"])
+    options = {option for verb in verbs for param in verb.params for option in param.opts}
     assert set(OPTIONS.values()) <= options
 
 
@@ -455,6 +457,22 @@ def test_ways_to_a_sandbox_are_commands(cli: Cli) -> None:
     said = cli("reachability", sandbox_id)
     assert "/v1/" not in said.out
     assert f"sandboxer shell {sandbox_id}" in said.out
+
+
+def test_an_address_for_everyone_that_would_show_secrets_is_refused_by_name(
+    real_cli: Cli, real_sandbox: Sandbox
+) -> None:
+    name = real_sandbox.id
+    real_cli("exec", name, "--command", "echo 1 > /workspace/.env")
+    refused = real_cli("preview", "create", name, "8000", "--public")
+    assert (refused.code, "/workspace/.env" in refused.err) == (4, True), refused
+    assert "--despite-findings" in refused.err
+    looked = real_cli("preview", "inspect", name)
+    assert (looked.code, "/workspace/.env" in looked.out) == (1, True), looked
+    opened = real_cli("preview", "create", name, "8000", "--public", "--despite-findings")
+    assert (opened.code, "may be shown /workspace/.env" in opened.err) == (0, True), opened
+    assert real_cli("exec", name, "--", "chmod", "o-r", "/workspace/.env").code == 0
+    assert real_cli("preview", "create", name, "8001", "--public").code == 0
 
 
 def test_a_preview_s_address_stands_alone_for_scripts(cli: Cli) -> None:

@@ -128,6 +128,7 @@ def _inside(say: Walk, sandbox: str, tmp_path: Path) -> None:
     say("cp", str(tmp_path / "a"), f"{sandbox}:/workspace/a")
     assert say("file move", sandbox, "/workspace/a", "/workspace/b")["path"] == "/workspace/b"
     assert say("file delete", sandbox, "/workspace/b") == {"path": "/workspace/b", "deleted": True}
+    assert say("preview inspect", sandbox)["findings"] == []
     preview = say("preview create", sandbox, "8000")["id"]
     say.lists(f"preview list | {sandbox}", f"egress log | {sandbox}")
     assert say("preview delete", sandbox, preview) == {"id": preview, "deleted": True}

@@ -116,6 +116,8 @@ if TYPE_CHECKING:
     from sandboxer.wire.platform import Stats as Stats
     from sandboxer.wire.platform import StoragePool as StoragePool
     from sandboxer.wire.platform import WarmPool as WarmPool
+    from sandboxer.wire.previews import ExposedFile as ExposedFile
+    from sandboxer.wire.previews import Exposure as Exposure
     from sandboxer.wire.previews import KnownName as KnownName
     from sandboxer.wire.previews import NewPreview as NewPreview
     from sandboxer.wire.previews import Preview as Preview
@@ -230,6 +232,8 @@ _HOMES = {
     "ExecResult": "sandboxer.wire.processes:ExecResult",
     "Execution": "sandboxer.wire.execute:Execution",
     "Expired": "sandboxer.wire.sandboxes:Expired",
+    "ExposedFile": "sandboxer.wire.previews:ExposedFile",
+    "Exposure": "sandboxer.wire.previews:Exposure",
     "FailedClone": "sandboxer.wire.snapshots:FailedClone",
     "FileInfo": "sandboxer.wire.files:FileInfo",
     "FilePage": "sandboxer.wire.files:FilePage",

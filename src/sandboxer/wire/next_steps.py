@@ -332,6 +332,7 @@ OPTIONS: Mapping[str, str] = {
     "resources.memory_mb": "--memory",
     "resources.disk_mb": "--disk",
     "resources.pids": "--pids",
+    "inspect=warn": "--despite-findings",
 }
 _ROUTE = re.compile(r"`?\b(GET|POST|PUT|PATCH|DELETE) (/(?:v1/|openapi)[\w./{}*…%-]*[\w}*…])`?")
 _SEGMENT = r"([\w.*…%-]+|\{\w+\})"

@@ -1,6 +1,6 @@
 """Previews: addresses that open a port inside a sandbox."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,39 @@ from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId, i
 MAX_HOLD_S = 60
 PreviewId = Annotated[str, id_field("prv", "Id of a preview.")]
 Port = Annotated[int, Field(ge=1, le=65535, description="Port inside the sandbox.", examples=[3000])]
+Inspect = Annotated[
+    Literal["refuse", "warn", "no"],
+    Field(
+        description=(
+            "Look first for secrets and `.git` folders that everyone inside may read: `refuse` does not open"
+            " if there are any, `warn` names them in the answer, `no` does not look. Left out: `warn` where"
+            " everyone is let in, else `no`."
+        )
+    ),
+]
+
+
+class ExposedFile(Answer):
+    path: Annotated[str, Field(examples=["/workspace/.env"])]
+    kind: Annotated[
+        Literal["secret", "git"],
+        Field(
+            description="A file that holds a secret by its name or content; or the insides of a git folder."
+        ),
+    ]
+    mode: Annotated[int, Field(description="Permission bits.", examples=[0o644])]
+
+
+class Exposure(Answer):
+    """What a program that serves files would show to whoever reaches it."""
+
+    findings: Annotated[
+        list[ExposedFile], Field(description="By path; `chmod o-rwx` takes one from the list.")
+    ]
+    folders: Annotated[list[str], Field(description="Where was looked, and below.")]
+    looked_at: Annotated[int, Field(description="Files and folders.")]
+    complete: Annotated[bool, Field(description="False: not everything was looked at; `why` says why.")]
+    why: str | None = None
 
 
 class CreatePreview(Request):
@@ -40,6 +73,7 @@ class CreatePreview(Request):
             description="How long a request waits while nothing listens there yet; then it is answered 502.",
         ),
     ] = 0
+    inspect: Inspect | None = None
 
 
 class Preview(Answer):
@@ -63,6 +97,7 @@ class NewPreview(Preview):
         str | None,
         Field(description="For X-Sandboxer-Preview, or `?sandboxer_token=`; none for a public one."),
     ]
+    exposure: Annotated[Exposure | None, Field(description="Null: nobody looked.")] = None
 
 
 class PreviewList(Answer):

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from sandboxer.wire.previews import Exposure, Inspect
 from sandboxer.wire.sandboxes import AttachedVolume, ImageName, ProfileId, WantedResources, WantedVolumes
 from sandboxer.wire.words import (
     NO_NUL,
@@ -195,6 +196,7 @@ class CreateService(Request):
         SnapshotRef | None, Field(description="Its disk begins as a copy of this snapshot, not of an image.")
     ] = None
     volumes: WantedVolumes = Field(default_factory=list)
+    inspect: Inspect | None = None
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:
@@ -221,6 +223,7 @@ class ChangeService(Request):
         Annotated[int, Field(ge=0, le=256)] | None,
         Field(description="CPUs in all, each with 2 GB; at once, while it runs. 0: as it was made."),
     ] = None
+    inspect: Inspect | None = None
 
 
 class RedeployService(Request):
@@ -333,6 +336,10 @@ class Service(Answer):
     deployed_at: Moment
     expires_at: Annotated[Moment | None, Field(description="When its sandbox ends by itself.")] = None
     rate_msats_per_s: Annotated[int, Field(description="What it costs now, in thousandths of a sat.")] = 0
+    exposure: Annotated[
+        Exposure | None,
+        Field(description="What was found when it was opened to everyone; null: nobody looked lately."),
+    ] = None
 
 
 class ServicePage(Answer):

@@ -44,6 +44,7 @@ from sandboxer.kernel.errors import Conflict, NotFound, Unauthenticated, or_not_
 from sandboxer.kernel.values import brief_value_class, is_sandbox_id, new_id, value_class
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.exposure import Exposure, Inspect, before_opening
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import AtEnd
 from sandboxer.store.engine import Store
@@ -87,6 +88,15 @@ class Preview:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
+@value_class
+class NewPreview:
+    preview: Preview
+    # None: it is public, no token is needed.
+    token: str | None
+    # None: nobody looked.
+    exposure: Exposure | None
+
+
 previews = Table(
     "previews",
     metadata,
@@ -125,9 +135,11 @@ class Previews:
         is_one_time: bool = False,
         wakes: bool = True,
         hold_s: int = 0,
-    ) -> tuple[Preview, str | None]:
-        """Returns the preview and, unless it is public, the token that opens it."""
+        inspect: Inspect | None = None,
+    ) -> NewPreview:
+        """Opens a port, unless `inspect` refuses that for what was found."""
         sandbox = await self.sandboxes.visible(sandbox_id, caller)
+        exposure = await before_opening(self.sandboxes, sandbox_id, caller, inspect, is_public=is_public)
         now = self.clock.now()
         made = Preview(
             id=new_id("prv"),
@@ -157,7 +169,8 @@ class Previews:
 
         await self.store.write(write)
         self._forget(sandbox_id)
-        return made, None if is_public else self.minter.token(made, _LINK)
+        token = None if is_public else self.minter.token(made, _LINK)
+        return NewPreview(preview=made, token=token, exposure=exposure)
 
     def opening(
         self, caller: Caller, *, is_public: bool, host: str | None = None, also: Also | None = None

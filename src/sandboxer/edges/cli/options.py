@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -92,6 +92,11 @@ def sized(flag: str, words: str) -> Any:
     return typer.Option(flag, help=f"{words} As 512m, 2g.", metavar="SIZE", parser=mebibytes)
 
 
+def inspecting(is_public: bool | None, despite_findings: bool) -> Literal["refuse", "warn"]:
+    """Says what is done where something would be shown: to everyone it is not opened without a word."""
+    return "refuse" if is_public and not despite_findings else "warn"
+
+
 Cpus = Annotated[float | None, typer.Option("--cpus", help="CPU cores.")]
 Memory = Annotated[int | None, sized("--memory", "Memory.")]
 Disk = Annotated[int | None, sized("--disk", "Disk.")]
@@ -109,6 +114,12 @@ NetworkOption = Annotated[
         "--network",
         help="What it may reach: none, packages (pip, npm, apt …), open, or allow:HOST,HOST.",
         metavar="NETWORK",
+    ),
+]
+DespiteFindings = Annotated[
+    bool,
+    typer.Option(
+        "--despite-findings", help="Open it to everyone although secrets in it may be read; they are named."
     ),
 ]
 Wallet = Annotated[

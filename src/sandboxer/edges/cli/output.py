@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from shutil import get_terminal_size
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from rich.console import Console, Group
@@ -21,6 +21,9 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.kernel.errors import Refused, SandboxerError
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.wire.next_steps import Door, next_step
+
+if TYPE_CHECKING:
+    from sandboxer.wire.previews import Exposure
 
 # Not a terminal: nobody counts columns, and an id must stay on one line to be found by grep.
 # No `:word:` is meant as an emoji; their table alone would take longer to load than a line to print.
@@ -339,3 +342,11 @@ def waiting(words: str, *, is_json: bool) -> Iterator[None]:
         return
     with err.status(words):
         yield
+
+
+def tell_exposure(found: Exposure) -> None:
+    """Names, for people, what whoever reaches a port may be shown."""
+    for one in found.findings:
+        err.print(plain(f"whoever reaches it may be shown {one.path} (mode {one.mode:o})"), style="yellow")
+    if found.why is not None:
+        err.print(plain(f"not everything in it was looked at: {found.why}"), style="dim")

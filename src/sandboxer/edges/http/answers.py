@@ -20,14 +20,15 @@ from sandboxer.kernel.program import late
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.exposure import Exposure
 from sandboxer.sandboxes.promises import WORKSPACE, Promises
 
 if TYPE_CHECKING:
-    from sandboxer.wire import files, processes, promises, sandboxes
+    from sandboxer.wire import files, previews, processes, promises, sandboxes
     from sandboxer.wire import images as wire_images
 else:
     files, processes = late("sandboxer.wire.files"), late("sandboxer.wire.processes")
-    promises = late("sandboxer.wire.promises")
+    previews, promises = late("sandboxer.wire.previews"), late("sandboxer.wire.promises")
     sandboxes, wire_images = late("sandboxer.wire.sandboxes"), late("sandboxer.wire.images")
 
 M = TypeVar("M", bound=BaseModel)
@@ -143,6 +144,18 @@ def file(info: guest.FileInfo) -> files.FileInfo:
         gid=info.gid,
         modified_at=moment(info.modified_at),
         link_target=None if info.link_target is None else printable(info.link_target),
+    )
+
+
+def exposure(found: Exposure) -> previews.Exposure:
+    return previews.Exposure(
+        findings=[
+            previews.ExposedFile(path=one.path, kind=one.kind.value, mode=one.mode) for one in found.findings
+        ],
+        folders=[shown_path(one)[0] for one in found.folders],
+        looked_at=found.looked_at,
+        complete=found.why is None,
+        why=found.why,
     )
 
 

@@ -50,6 +50,7 @@ ROUTES = (
     Routes(
         f"{_HERE}.access",
         f"{_INSIDE}/previews",
+        f"{_INSIDE}/exposure",
         f"{_INSIDE}/secrets",
         "/v1/edge",
         "/v1/secrets",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sandboxer.sdk.aio.line import AsyncNoun, items, server_events
 from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
@@ -36,10 +36,13 @@ class AsyncServices(AsyncNoun):
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
         resources: Mapping[str, float] | None = None,
+        inspect: Literal["refuse", "warn", "no"] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> wire.Service:
         """Starts `bootstrap` (a script) or `command` (for a shell), which listens on $PORT, or on `port`.
+
+        With `inspect="refuse"` a public one is not opened where everyone inside may read secrets.
 
         Examples:
             >>> service = await client.services.create("web", command="python3 -m http.server $PORT")
@@ -65,6 +68,7 @@ class AsyncServices(AsyncNoun):
                 snapshot=snapshot,
                 volumes=volumes,
                 resources=resources,
+                inspect=inspect,
                 wait=None if wait else False,
                 idempotency_key=idempotency_key or new_idempotency_key(),
             )
@@ -94,6 +98,7 @@ class AsyncServices(AsyncNoun):
         wake: bool | None = None,
         public: bool | None = None,
         vcpus: int | None = None,
+        inspect: Literal["refuse", "warn", "no"] | None = None,
     ) -> wire.Service:
         """Changes it; what is left out stays. A change of `env` or `port` makes a new process."""
         return await self._line.send(
@@ -107,6 +112,7 @@ class AsyncServices(AsyncNoun):
                 wake=wake,
                 public=public,
                 vcpus=vcpus,
+                inspect=inspect,
             )
         )
 

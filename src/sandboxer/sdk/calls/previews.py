@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sandboxer.sdk.call import NOTHING, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
-    from sandboxer.wire.previews import KnownName, NewPreview, PreviewList
+    from sandboxer.wire.previews import Exposure, KnownName, NewPreview, PreviewList
 
 
 def create_preview(
@@ -20,6 +20,7 @@ def create_preview(
     one_time: bool | None = None,
     wakes: bool | None = None,
     hold_s: int | None = None,
+    inspect: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewPreview]:
     """Make a link that opens a port inside a sandbox; its token is shown once."""
@@ -28,9 +29,27 @@ def create_preview(
         method="POST",
         target=target_of("/v1/sandboxes/{}/previews", sandbox_id),
         answer="sandboxer.wire.previews:NewPreview",
-        body=json_body({"port": port}, ttl=ttl, public=public, one_time=one_time, wakes=wakes, hold_s=hold_s),
+        body=json_body(
+            {"port": port},
+            ttl=ttl,
+            public=public,
+            one_time=one_time,
+            wakes=wakes,
+            hold_s=hold_s,
+            inspect=inspect,
+        ),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,
+    )
+
+
+def get_exposure(sandbox_id: str) -> Call[Exposure]:
+    """Look for secrets and git folders that a program in a sandbox might show to whoever reaches it."""
+    return Call(
+        operation="getExposure",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}/exposure", sandbox_id),
+        answer="sandboxer.wire.previews:Exposure",
     )
 
 

@@ -40,6 +40,7 @@ def create_service(
     quote_id: str | None = None,
     snapshot: str | None = None,
     volumes: Sequence[Mapping[str, Any]] | None = None,
+    inspect: str | None = None,
     wait: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Service]:
@@ -76,6 +77,7 @@ def create_service(
             quote_id=quote_id,
             snapshot=snapshot,
             volumes=volumes,
+            inspect=inspect,
         ),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,
@@ -118,6 +120,7 @@ def change_service(
     drain_s: float | None = None,
     stop_timeout_s: float | None = None,
     vcpus: int | None = None,
+    inspect: str | None = None,
     wait: bool | None = None,
 ) -> Call[Service]:
     """Change a service's settings; a change of env or port starts a new process."""
@@ -138,6 +141,7 @@ def change_service(
             drain_s=drain_s,
             stop_timeout_s=stop_timeout_s,
             vcpus=vcpus,
+            inspect=inspect,
         ),
         headers=headers_of(content_type="application/json"),
         timeout_s=960.0,

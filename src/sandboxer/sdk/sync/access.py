@@ -9,7 +9,7 @@ sandbox may reach outside, `client.egress` what all sandboxes of the account may
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sandboxer.sdk.call import new_idempotency_key
 from sandboxer.sdk.calls import egress, previews, secrets, ssh
@@ -31,8 +31,11 @@ class Previews(NounInside):
         one_time: bool | None = None,
         wakes: bool | None = None,
         hold_s: int | None = None,
+        inspect: Literal["refuse", "warn", "no"] | None = None,
     ) -> models.NewPreview:
         """Opens a port by a link: `url` is for a browser; a program sends `token` as X-Sandboxer-Preview.
+
+        With `inspect="refuse"` it does not where everyone inside may read secrets; see `exposure`.
 
         Examples:
             >>> preview = sandbox.previews.create(8000, ttl="1h")
@@ -47,8 +50,18 @@ class Previews(NounInside):
                 one_time=one_time,
                 wakes=wakes,
                 hold_s=hold_s,
+                inspect=inspect,
             )
         )
+
+    def exposure(self) -> models.Exposure:
+        """Looks for secrets and git folders that a program inside might show to whoever reaches it.
+
+        Examples:
+            >>> for found in sandbox.previews.exposure().findings:
+            ...     print(found.kind, found.path)
+        """
+        return self._line.send(previews.get_exposure(self._id))
 
     def list(self) -> Sequence[models.Preview]:
         """Returns the links that are open, newest first; their tokens are not shown again."""

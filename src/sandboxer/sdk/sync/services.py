@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
 from sandboxer.sdk.call import new_idempotency_key, parse
@@ -37,10 +37,13 @@ class Services(Noun):
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
         resources: Mapping[str, float] | None = None,
+        inspect: Literal["refuse", "warn", "no"] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> wire.Service:
         """Starts `bootstrap` (a script) or `command` (for a shell), which listens on $PORT, or on `port`.
+
+        With `inspect="refuse"` a public one is not opened where everyone inside may read secrets.
 
         Examples:
             >>> service = client.services.create("web", command="python3 -m http.server $PORT")
@@ -66,6 +69,7 @@ class Services(Noun):
                 snapshot=snapshot,
                 volumes=volumes,
                 resources=resources,
+                inspect=inspect,
                 wait=None if wait else False,
                 idempotency_key=idempotency_key or new_idempotency_key(),
             )
@@ -95,6 +99,7 @@ class Services(Noun):
         wake: bool | None = None,
         public: bool | None = None,
         vcpus: int | None = None,
+        inspect: Literal["refuse", "warn", "no"] | None = None,
     ) -> wire.Service:
         """Changes it; what is left out stays. A change of `env` or `port` makes a new process."""
         return self._line.send(
@@ -108,6 +113,7 @@ class Services(Noun):
                 wake=wake,
                 public=public,
                 vcpus=vcpus,
+                inspect=inspect,
             )
         )
 

@@ -36,7 +36,7 @@ from sandboxer.wire.operations.declaration import (
     needs,
 )
 from sandboxer.wire.operations.sandboxes import SANDBOX, SandboxPath
-from sandboxer.wire.previews import CreatePreview, KnownName, NewPreview, PreviewId, PreviewList
+from sandboxer.wire.previews import CreatePreview, Exposure, KnownName, NewPreview, PreviewId, PreviewList
 from sandboxer.wire.secrets import (
     InjectedSecretList,
     InjectSecrets,
@@ -156,6 +156,14 @@ CREATE_PREVIEW = _PREVIEWS.operation(
     idempotency=Idempotency.SECRET,
     failures=(409,),
     way_out=WayOut(),
+)
+GET_EXPOSURE = _PREVIEWS.operation(
+    "getExposure",
+    "GET /exposure",
+    "Look for secrets and git folders that a program in a sandbox might show to whoever reaches it",
+    Exposure,
+    # It is a look into the sandbox, as with `ls`.
+    needs=needs(Scope.EXEC),
 )
 LIST_PREVIEWS = _PREVIEWS.operation(
     "listPreviews", "GET /previews", "List the open previews of a sandbox, newest first", PreviewList

@@ -16,6 +16,7 @@ from sandboxer.kernel.errors import TooLarge
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.exposure import Exposure, Inspect, before_opening
 from sandboxer.sandboxes.use_cases.access import ActivityKind, open_line
 from sandboxer.work.services.lifecycle import SandboxStatus, sandbox_status
 from sandboxer.work.services.logs import ServiceLog
@@ -67,6 +68,8 @@ class ServiceDependencies:
     folder: Path
     # By sandbox: when its last request came.
     requests: dict[str, datetime] = field(default_factory=dict)
+    # By service: what was found when it was opened to everyone, since the server started.
+    exposures: dict[str, Exposure] = field(default_factory=dict)
     _logs: dict[str, ServiceLog] = field(default_factory=dict)
 
     def log(self, service_id: str) -> ServiceLog:
@@ -78,7 +81,16 @@ class ServiceDependencies:
         """Removes the log of a service of which nothing is left."""
         self.log(service.id).remove()
         self._logs.pop(service.id, None)
+        self.exposures.pop(service.id, None)
         self.requests.pop(service.sandbox_id, None)
+
+    async def before_opening(self, service: Service, caller: Caller, inspect: Inspect | None) -> None:
+        """Looks at what a public service would show. Raises Conflict if that keeps it closed."""
+        found = await before_opening(self.sandboxes, service.sandbox_id, caller, inspect, is_public=True)
+        if found is not None:
+            self.exposures[service.id] = found
+            for one in found.findings:
+                self.note(service, f"whoever reaches it may be shown {one.path}")
 
     def note(self, service: Service, text: str) -> None:
         """Writes a message of the platform into the service's log."""

@@ -84,10 +84,12 @@ async def create(
     async with reconciler.alone() as made:
         try:
             await write_files(dependencies, made.sandbox_id, wanted.files)
+            if made.spec.is_public:
+                await dependencies.before_opening(made, caller, wanted.inspect)
         except BaseException:
             await lifetime.destroy(dependencies.sandboxes, made.sandbox_id, SYSTEM, despite_lock=True)
             await dependencies.repository.move(
-                made.id, Step(signal=Signal.REMOVE, reason="its files could not be written")
+                made.id, Step(signal=Signal.REMOVE, reason="its files could not be written, or show too much")
             )
             supervisor.let_go(made.id)
             dependencies.forget(made)

@@ -16,6 +16,7 @@ from typing import Any
 from sandboxer.backends.guest import Exit
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes import lifecycle
+from sandboxer.sandboxes.exposure import Inspect
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.store.steps import Lifecycle
 
@@ -115,6 +116,8 @@ class NewService:
     sandbox: CreateRequest
     files: tuple[NewFile, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
+    # What is done where it would show secrets to everyone; None: they are named.
+    inspect: Inspect | None = None
 
 
 @value_class

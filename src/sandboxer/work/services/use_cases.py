@@ -9,6 +9,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, NotFound
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.sandboxes.exposure import Exposure, Inspect
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import lifetime, pause
 from sandboxer.store.repository import Also
@@ -89,12 +90,29 @@ class ServiceUseCases:
         """Returns the service's sandbox from memory, or None if it is gone."""
         return self.dependencies.sandboxes.repository.peek(service.sandbox_id)
 
+    def exposure(self, service: Service) -> Exposure | None:
+        """Returns what was found when it was opened to everyone; None: nobody looked since the start."""
+        return self.dependencies.exposures.get(service.id)
+
     async def sandbox(self, service: Service) -> Sandbox:
         return await self.dependencies.sandboxes.visible(service.sandbox_id, SYSTEM)
 
-    async def change(self, service_id: str, caller: Caller, spec: Spec, *, wait: bool = True) -> Service:
-        """Changes settings. A change of the program starts a new process, as a redeploy does."""
+    async def change(
+        self,
+        service_id: str,
+        caller: Caller,
+        spec: Spec,
+        *,
+        wait: bool = True,
+        inspect: Inspect | None = None,
+    ) -> Service:
+        """Changes settings. A change of the program starts a new process, as a redeploy does.
+
+        One that is opened to everyone is looked at first, as `inspect` says.
+        """
         service = self.get(service_id, caller)
+        if spec.is_public and not service.spec.is_public:
+            await self.dependencies.before_opening(service, caller, inspect)
         if not runs_alike(service.spec, spec):
             return await self._redeploy(service, spec, caller, wait=wait)
         return await self._keep_spec(service, spec, caller)

@@ -20,9 +20,18 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, whole_id
-from sandboxer.edges.cli.output import ago, columns, err, plain, print_json, until
+from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.options import (
+    DespiteFindings,
+    Json,
+    SandboxId,
+    StateDir,
+    Url,
+    client,
+    inspecting,
+    whole_id,
+)
+from sandboxer.edges.cli.output import ago, columns, err, plain, print_json, tell_exposure, until
 from sandboxer.edges.cli.verbs import Answer, gone, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.ssh import SshGateway
@@ -281,9 +290,12 @@ def create(
     no_wake: Annotated[
         bool, typer.Option("--no-wake", help="A request does not wake a sleeping sandbox.")
     ] = False,
+    despite_findings: DespiteFindings = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the address alone.")] = False,
 ) -> Answer:
     """Make an address for a port. It stays the same over stop and resume; its token is shown once.
+
+    Secrets and git folders that everyone inside may read are named; a public address is not made then.
 
     Examples:
 
@@ -292,12 +304,37 @@ def create(
         sandboxer preview create dev 8080 --public
     """
     made = platform.sandbox(sandbox_id).previews.create(
-        port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
+        port,
+        ttl=ttl,
+        public=public,
+        one_time=one_time,
+        wakes=False if no_wake else None,
+        inspect=inspecting(public, despite_findings),
     )
+    if made.exposure is not None and not quiet:
+        tell_exposure(made.exposure)
     end = f"ends {until(made.expires_at)}; " if made.expires_at is not None else ""
     note = f"[dim]{end}delete it: sandboxer preview delete {sandbox_id} {made.id}[/]"
     address = made.url or "this platform has no listener for ports (proxy_listen)"
     return Answer(made, plain(address), note=None if quiet else note, soft_wrap=True)
+
+
+@verb(previews, "inspect")
+def inspect(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
+    """Look for secrets and git folders that a program in it might show to whoever reaches it.
+
+    Exit code 1 if there are any. What the sandbox changes later nobody looks at.
+
+    Examples:
+
+        sandboxer preview inspect dev
+    """
+    found = platform.sandbox(sandbox_id).previews.exposure()
+    rows = [(one.path, one.kind, f"{one.mode:o}") for one in found.findings]
+    looked = f"{found.looked_at} files and folders below {' '.join(found.folders)} were looked at"
+    note = plain(looked if found.why is None else f"{looked}, not all: {found.why}")
+    parts = [columns(rows, "PATH", "KIND", "MODE")] if rows else [plain("nothing is shown")]
+    return Answer(found, *parts, note=note, code=Exit.ERROR if rows else Exit.OK)
 
 
 @verb(previews, "list")

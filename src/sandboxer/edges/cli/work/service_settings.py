@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import pairs
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, until
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, tell_exposure, until
 from sandboxer.edges.cli.verbs import Answer, gone, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.services import LogLine, Service
@@ -46,6 +46,8 @@ def changed(service: Service) -> Answer:
     else:
         line.append(f": {plain(service.reason)}")
     note = None
+    if service.public and service.exposure is not None:
+        tell_exposure(service.exposure)
     if service.state == "running" and not service.public:
         note = f"[dim]private; to open it to all:[/] sandboxer service update {service.name} --public"
     return Answer(service, line, note=note, code=Exit.ERROR if service.state in _BAD else 0)

@@ -12,6 +12,7 @@ import typer
 
 from sandboxer.edges.cli.options import (
     Cpus,
+    DespiteFindings,
     Disk,
     InState,
     Json,
@@ -19,6 +20,7 @@ from sandboxer.edges.cli.options import (
     NetworkOption,
     VolumeOption,
     duration,
+    inspecting,
     mounts,
     pairs,
 )
@@ -92,8 +94,11 @@ def create(
     memory_mb: Memory = None,
     disk_mb: Disk = None,
     volume: VolumeOption = None,
+    despite_findings: DespiteFindings = False,
 ) -> object:
     """Make a service, and wait until it is healthy.
+
+    A public one is not made where everyone inside may read secrets or git folders.
 
     Examples:
 
@@ -124,6 +129,7 @@ def create(
         profile=profile,
         resources=sizes or None,
         volumes=mounts(volume) or None,
+        inspect=inspecting(public, despite_findings) if public else None,
     )
     return changed(made)
 
@@ -226,8 +232,11 @@ def change(
     vcpus: Annotated[
         int | None, typer.Option("--cpus", help="CPUs in all, at once; 0: as it was made.")
     ] = None,
+    despite_findings: DespiteFindings = False,
 ) -> object:
     """Change how it is kept; what is left out stays.
+
+    It is not opened to all where everyone inside may read secrets or git folders.
 
     Examples:
 
@@ -246,6 +255,7 @@ def change(
             wake=wake,
             public=public,
             vcpus=vcpus,
+            inspect=inspecting(public, despite_findings) if public else None,
         )
     )
 

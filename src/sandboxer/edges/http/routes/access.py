@@ -16,12 +16,14 @@ from starlette.responses import Response
 from sandboxer.access.ports.ports import Ports, Preview, read_host, without_port
 from sandboxer.access.secrets.use_cases import Injection, Wiped
 from sandboxer.access.secrets.vault import FOLDER, Injected
+from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import from_record, json_response
 from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, AskedQuery, bind
 from sandboxer.edges.http.demands import holds_scope, refuse_by_socket
 from sandboxer.edges.http.idempotency import once
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable, or_not_found
+from sandboxer.sandboxes.exposure import Inspect, look
 from sandboxer.wire import previews as wire_previews
 from sandboxer.wire.e2b import API_LABEL
 from sandboxer.wire.operations import access as operations
@@ -49,7 +51,7 @@ async def create_preview(asked: AskedPathBody[SandboxPath, wire_previews.CreateP
         raise InvalidRequest(field="one_time", why="a public preview has no link that could be used up")
 
     async def act() -> Response:
-        made, token = await ports.previews.create(
+        made = await ports.previews.create(
             asked.path.sandbox_id,
             asked.caller,
             port=asked.body.port,
@@ -58,11 +60,21 @@ async def create_preview(asked: AskedPathBody[SandboxPath, wire_previews.CreateP
             is_one_time=asked.body.one_time,
             wakes=await _wakes(asked.request, asked.body),
             hold_s=asked.body.hold_s,
+            inspect=None if asked.body.inspect is None else Inspect(asked.body.inspect),
         )
-        shown = from_record(wire_previews.NewPreview, _preview(ports, made, token), token=token)
+        shown = from_record(
+            wire_previews.NewPreview,
+            _preview(ports, made.preview, made.token),
+            token=made.token,
+            exposure=None if made.exposure is None else answers.exposure(made.exposure),
+        )
         return json_response(shown, 201)
 
     return await once(asked.request, act, keep_answer=False)
+
+
+async def get_exposure(asked: Asked[SandboxPath]) -> wire_previews.Exposure:
+    return answers.exposure(await look(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller))
 
 
 async def list_previews(asked: Asked[SandboxPath]) -> wire_previews.PreviewList:
@@ -210,6 +222,7 @@ async def revoke_ssh_key(asked: Asked[operations.SshKeyPath]) -> None:
 
 BINDINGS = (
     bind(operations.CREATE_PREVIEW, create_preview),
+    bind(operations.GET_EXPOSURE, get_exposure),
     bind(operations.LIST_PREVIEWS, list_previews),
     bind(operations.REVOKE_PREVIEW, revoke_preview),
     bind(operations.ASK_FOR_NAME, ask_for_name),

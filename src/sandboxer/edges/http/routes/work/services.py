@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.clones import is_image_id
-from sandboxer.edges.http.answers import attached_volume, from_record, json_response
+from sandboxer.edges.http.answers import attached_volume, exposure, from_record, json_response
 from sandboxer.edges.http.binding import Asked, AskedPathBody, AskedQuery, Handler, bind
 from sandboxer.edges.http.bodies import EventStream, ServerEvent
 from sandboxer.edges.http.demands import confirm_locked, gate_proof, holds_scope, offering
@@ -25,6 +26,7 @@ from sandboxer.edges.http.routes.work.processes import bytes_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.exposure import Inspect
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import boosts, locks
 from sandboxer.wire import services as wire
@@ -95,7 +97,9 @@ async def get(asked: Asked[operations.ServicePath]) -> Response:
 async def change(asked: Asked[operations.ServicePath, operations.WaitQuery, wire.ChangeService]) -> Response:
     services, who = asked.platform.services, asked.caller
     spec = changed_spec(services.get(asked.path.service, who).spec, asked.body)
-    changed = await services.change(asked.path.service, who, spec, wait=asked.query.wait)
+    changed = await services.change(
+        asked.path.service, who, spec, wait=asked.query.wait, inspect=_inspect(asked.body.inspect)
+    )
     if asked.body.vcpus == 0:
         await boosts.unboost(asked.platform.sandboxes, changed.sandbox_id, who)
     elif asked.body.vcpus is not None:
@@ -262,7 +266,18 @@ async def wanted_service(body: wire.CreateService, lease: Lease) -> NewService:
         quote_id=body.quote_id,
     )
     files = await _files(body.files, lease)
-    return NewService(name=body.name, spec=spec, sandbox=sandbox, files=files, secrets=dict(body.secrets))
+    return NewService(
+        name=body.name,
+        spec=spec,
+        sandbox=sandbox,
+        files=files,
+        secrets=dict(body.secrets),
+        inspect=_inspect(body.inspect),
+    )
+
+
+def _inspect(wanted: Literal["refuse", "warn", "no"] | None) -> Inspect | None:
+    return None if wanted is None else Inspect(wanted)
 
 
 def changed_spec(spec: Spec, body: wire.ChangeService) -> Spec:
@@ -322,6 +337,7 @@ def shown_service(request: Request, service: records.Service) -> wire.Service:
         locked_at=None if sandbox is None else sandbox.locked_at,
         expires_at=None if sandbox is None else sandbox.expires_at,
         rate_msats_per_s=0 if sandbox is None else rate_now(sandbox),
+        exposure=None if (found := services.exposure(service)) is None else exposure(found),
     )
 
 
