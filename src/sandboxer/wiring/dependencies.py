@@ -127,17 +127,8 @@ async def open_sandboxes(
     payments: Payments,
     budget: Budget,
 ) -> AsyncIterator[tuple[SandboxDependencies, Work]]:
-    charging, clock, profiles = None, timekeeper.clock, load_profiles(settings.profiles_dir)
-    storage = settings.storage_policy
-    await store.write(
-        lambda conn: set_policy(
-            conn, grace=settings.grace, reserve=settings.holds.slice, deposit=storage.deposit
-        )
-    )
-    if not settings.is_charged:
-        await store.write(lambda conn: end_charges(conn, now=clock.now(), at=timekeeper.last_witnessed))
-    else:
-        charging = Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
+    clock, profiles = timekeeper.clock, load_profiles(settings.profiles_dir)
+    charging = await _charging(settings, store, timekeeper)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
         dependencies = SandboxDependencies(
@@ -188,6 +179,21 @@ async def open_sandboxes(
                 yield dependencies, work
         finally:
             await dependencies.warm.drain()
+
+
+async def _charging(settings: Settings, store: Store, timekeeper: Timekeeper) -> Charging | None:
+    """Returns how sandboxes are charged, or ends what ran when they were, if nothing is charged any more."""
+    storage = settings.storage_policy
+    await store.write(
+        lambda conn: set_policy(
+            conn, grace=settings.grace, reserve=settings.holds.slice, deposit=storage.deposit
+        )
+    )
+    if settings.is_charged:
+        return Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
+    now = timekeeper.clock.now()
+    await store.write(lambda conn: end_charges(conn, now=now, at=timekeeper.last_witnessed))
+    return None
 
 
 def _start_precedence(
