@@ -179,9 +179,12 @@ class SandboxDependencies:
         for start_hook in self.start_hooks:
             await start_hook.check(requested, refs)
 
+    def secret_refs(self, sandbox: Sandbox) -> Sequence[str]:
+        """Return the names of the account's secrets that it is made with: its profile's and its request's."""
+        return secret_refs_of(self.profiles.find(sandbox.profile), sandbox)
+
 
 def secret_refs_of(profile: Profile | None, sandbox: Sandbox) -> Sequence[str]:
-    """Return the names of the account's secrets that it is made with: its profile's and its request's."""
     of_profile = () if profile is None else profile.setup.secret_refs
     return tuple(dict.fromkeys((*of_profile, *sandbox.promises.secret_refs)))
 

@@ -19,14 +19,19 @@ class Inside(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect("/run/sandboxer/api.sock")
 """
+# Reads one answer whole: its head may come before its body.
 _RAW = """
-import socket, sys
+import re, socket, sys
 line = socket.socket(socket.AF_UNIX)
 line.settimeout(20)
 line.connect("/run/sandboxer/api.sock")
 line.sendall(sys.stdin.buffer.read())
 seen = b""
-while b"\\r\\n\\r\\n" not in seen or len(seen) < 60:
+def is_whole():
+    head, end, body = seen.partition(b"\\r\\n\\r\\n")
+    length = re.search(rb"(?i)\\ncontent-length: *(\\d+)", head)
+    return end and len(body) >= int(length[1] if length else 0)
+while not is_whole():
     piece = line.recv(65536)
     if not piece: break
     seen += piece

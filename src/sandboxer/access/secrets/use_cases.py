@@ -33,7 +33,7 @@ from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.charging import is_frozen
-from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies, secret_refs_of
+from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
@@ -149,8 +149,7 @@ class Secrets:
         """Adds the secrets that the profile or the request asks for, with the account's present values; only
         while the sandbox is being made.
         """
-        profile = self._sandboxes.profiles.find(sandbox.profile)
-        refs = secret_refs_of(profile, sandbox)
+        refs = self._sandboxes.secret_refs(sandbox)
         if sandbox.state is not State.PROVISIONING or not refs:
             return
         values = await self.vault.demand(sandbox.account, refs)

@@ -121,9 +121,6 @@ class Admission:
         """Yield the sandbox that those whom the request names share already, or None: until the block ends
         nobody else makes one for them. It takes no slot.
         """
-        if request.wishes.scope is None:
-            yield None
-            return
         completed = await self.complete(request, caller)
         if (key := creation.sharing_of(self.dependencies, completed, caller)) is None:
             yield None

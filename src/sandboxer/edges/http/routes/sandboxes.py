@@ -91,12 +91,12 @@ async def create(asked: Asked[NoParameters, operations.CreateSandboxQuery, Creat
         return await buy_sandbox(asked.request, wanted, presented)
     who = await paying_caller(asked.request, lambda: platform.purchases.price(wanted, None))
 
+    async def make_shared(bind: Bind | None) -> records.Sandbox:
+        async with platform.admission.shared(wanted, who, wait=asked.query.wait) as kept:
+            return kept or await make(bind)
+
     async def make(bind: Bind | None) -> records.Sandbox:
         # Only now: what it names may be gone when a repetition asks for the same answer.
-        async with platform.admission.shared(wanted, who, wait=asked.query.wait) as kept:
-            return kept or await make_new(bind)
-
-    async def make_new(bind: Bind | None) -> records.Sandbox:
         async with (
             platform.admission.of(wanted, who, gate_proof(asked.request)) as begun,
             offering(asked.request, lambda: platform.purchases.price(begun, who.account)),
@@ -104,7 +104,8 @@ async def create(asked: Asked[NoParameters, operations.CreateSandboxQuery, Creat
             return await creation.create(platform.sandboxes, begun, who, wait=asked.query.wait, also=bind)
 
     recall = partial(creation.recall, platform.sandboxes, wait=asked.query.wait)
-    return await make_once(asked.request, make, recall, _created)
+    by = make if wanted.wishes.scope is None else make_shared
+    return await make_once(asked.request, by, recall, _created)
 
 
 def _created(made: records.Sandbox) -> Response:
