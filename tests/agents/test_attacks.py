@@ -212,6 +212,44 @@ async def test_an_upgrade_smuggles_no_second_request(unlimited: Served) -> None:
     assert said.count("HTTP/1.1 ") == 1, said
 
 
+JOB = {"language": "bash", "code": "id"}
+# What would lead a network in or out; and the same without that.
+WAYS: dict[tuple[str, str], tuple[dict[str, object], dict[str, object] | None]] = {
+    ("POST", "/v1/sandboxes/CHILD/previews"): ({"port": 8000, "wakes": False}, None),
+    ("POST", "/v1/ssh-keys"): ({"name": "k", "public_key": "ssh-ed25519 AAAA"}, None),
+    ("POST", "/v1/images/pull"): ({"reference": "collector.example/data:latest", "name": "a"}, None),
+    ("POST", "/v1/images"): (
+        {"sandbox": "CHILD", "name": "b", "visibility": "public"},
+        {"sandbox": "CHILD", "name": "b"},
+    ),
+    ("POST", "/v1/execute/async"): ({**JOB, "webhook_url": "https://collector.example/"}, JOB),
+}
+
+
+async def test_what_has_no_network_gets_none_by_the_platform_either(free: Served) -> None:
+    path = await granted(free, slots=4)
+    child = (await ask(free, path, "POST", "/v1/sandboxes", SMALL))["id"]
+
+    async def asked(method: str, where: str, body: object, code: int = 0) -> Any:
+        said = json.loads(json.dumps(body).replace("CHILD", child))
+        return await ask(free, path, method, where.replace("CHILD", child), said, code=code)
+
+    for (method, where), (leads_out, does_not) in WAYS.items():
+        refused = await asked(method, where, leads_out, code=4)
+        assert (refused["status"], refused["axis"]) == (403, "trust"), (where, refused)
+        if does_not is not None:
+            assert "id" in await asked(method, where, does_not)
+    refused = await ask(free, path, "GET", "/e2b/v2/sandboxes", code=4)
+    assert "trust: the sandbox that asks has no network" in refused["message"]
+    # Whoever made it decides; and one with a network may by itself.
+    outside = await free.client.post(f"/v1/sandboxes/{child}/previews", {"port": 8000})
+    assert outside.status_code == 201, outside.text
+    other = await free.sandbox(**SMALL, trust="semi", inception={"slots": 1})
+    below = await ask(free, other, "POST", "/v1/sandboxes", SMALL)
+    body = {"port": 8000, "wakes": False}
+    assert (await ask(free, other, "POST", f"/v1/sandboxes/{below['id']}/previews", body))["port"] == 8000
+
+
 # Makes as many sandboxes as it can, each of which does the same.
 BOMB = (
     CONNECTION

@@ -9,15 +9,19 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import func, select
 
-from sandboxer.agents.inception.relays import BURST, CONNECTIONS, NEW_PER_S, Rate
+from sandboxer.accounts.delegation import DelegatedKey
+from sandboxer.agents.inception.grants import sandbox_of
+from sandboxer.agents.inception.relays import AT_ONCE, BURST, CONNECTIONS, NEW_PER_S, each, pace
 from sandboxer.agents.inception.use_cases import GrantEnds
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.identity.keys import keys
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import load_settings
 from tests.support.http.accounts import funded
 from tests.support.http.inside import SMALL, account, ask, granted, money, raw
@@ -249,11 +253,16 @@ async def test_a_flood_waits_inside_and_holds_nobody_else_up(free: Served) -> No
 
 
 def test_new_connections_are_counted_by_the_second() -> None:
-    rate = Rate(NEW_PER_S, BURST, 0.0)
-    waits = [rate.wait_s(0.0) for _ in range(int(BURST) + 5)]
-    assert waits[: int(BURST)] == [0.0] * int(BURST)
-    assert 0 < waits[-5] < waits[-1]
-    assert rate.wait_s(60.0) == 0.0
+    kept = pace()
+
+    def waits(now: float) -> float:
+        kept.spend("one", 1 / NEW_PER_S, now)
+        return round(kept.owed_s("one", now), 6)
+
+    found = [waits(0.0) for _ in range(int(BURST) + 5)]
+    assert found[: int(BURST)] == [0.0] * int(BURST)
+    assert found[-1] == 5 / NEW_PER_S
+    assert waits(60.0) == 0.0
 
 
 async def test_streams_of_events_and_terminals_pass(free: Served) -> None:
@@ -305,44 +314,6 @@ async def test_what_has_no_network_makes_nothing_that_has_one(free: Served) -> N
     assert (refused["code"], refused["axis"]) == ("forbidden", "trust")
     open_one = await free.sandbox(**SMALL, trust="semi", inception={"slots": 2})
     assert (await ask(free, open_one, "POST", "/v1/sandboxes", {**SMALL, "trust": "semi"}))["trust"] == "semi"
-
-
-JOB = {"language": "bash", "code": "id"}
-# What would lead a network in or out; and the same without that.
-WAYS: dict[tuple[str, str], tuple[dict[str, object], dict[str, object] | None]] = {
-    ("POST", "/v1/sandboxes/CHILD/previews"): ({"port": 8000, "wakes": False}, None),
-    ("POST", "/v1/ssh-keys"): ({"name": "k", "public_key": "ssh-ed25519 AAAA"}, None),
-    ("POST", "/v1/images/pull"): ({"reference": "collector.example/data:latest", "name": "a"}, None),
-    ("POST", "/v1/images"): (
-        {"sandbox": "CHILD", "name": "b", "visibility": "public"},
-        {"sandbox": "CHILD", "name": "b"},
-    ),
-    ("POST", "/v1/execute/async"): ({**JOB, "webhook_url": "https://collector.example/"}, JOB),
-}
-
-
-async def test_what_has_no_network_gets_none_by_the_platform_either(free: Served) -> None:
-    path = await granted(free, slots=4)
-    child = (await ask(free, path, "POST", "/v1/sandboxes", SMALL))["id"]
-
-    async def asked(method: str, where: str, body: object, code: int = 0) -> Any:
-        said = json.loads(json.dumps(body).replace("CHILD", child))
-        return await ask(free, path, method, where.replace("CHILD", child), said, code=code)
-
-    for (method, where), (leads_out, does_not) in WAYS.items():
-        refused = await asked(method, where, leads_out, code=4)
-        assert (refused["status"], refused["axis"]) == (403, "trust"), (where, refused)
-        if does_not is not None:
-            assert "id" in await asked(method, where, does_not)
-    refused = await ask(free, path, "GET", "/e2b/v2/sandboxes", code=4)
-    assert "trust: the sandbox that asks has no network" in refused["message"]
-    # Whoever made it decides; and one with a network may by itself.
-    outside = await free.client.post(f"/v1/sandboxes/{child}/previews", {"port": 8000})
-    assert outside.status_code == 201, outside.text
-    other = await free.sandbox(**SMALL, trust="semi", inception={"slots": 1})
-    below = await ask(free, other, "POST", "/v1/sandboxes", SMALL)
-    body = {"port": 8000, "wakes": False}
-    assert (await ask(free, other, "POST", f"/v1/sandboxes/{below['id']}/previews", body))["port"] == 8000
 
 
 async def test_an_adopted_account_ends_with_the_last_grant_below_it(free: Served) -> None:
@@ -403,6 +374,20 @@ print(seen.count(200), seen[-1])
 """
 
 
+async def test_sandboxes_do_not_multiply_what_a_stranger_may_ask(free: Served) -> None:
+    """Requests that name nobody, and refused ones, count for the account at the top, too."""
+    maker = await free.stranger()
+    limiter = free.platform.limiter
+    for _ in range(2):
+        made = await maker.post("/v1/sandboxes", {**SMALL, "inception": {}})
+        path = f"/v1/sandboxes/{made.json()['id']}"
+        before = limiter.used("inside:stranger", now=time.monotonic())
+        assert (await ask(free, path, "GET", "/v1/pricing"))["tiers"]
+        forged = "GET /v1/sandboxes HTTP/1.1\nHost: x\nX-Api-Key: forged\nConnection: close\n\n"
+        assert " 401 " in await raw(free, path, forged)
+        assert limiter.used("inside:stranger", now=time.monotonic()) == before + 2
+
+
 async def test_what_asks_without_end_leaves_its_maker_requests(free: Served) -> None:
     """Whoever made it must be able to end it."""
     maker = await free.stranger()
@@ -432,3 +417,45 @@ async def test_a_tier_bounds_how_deep_sandboxes_make_sandboxes(tmp_path: Path) -
         tiers = (await maker.get("/v1/pricing")).json()["tiers"]
         assert {one["depth"] for one in tiers if one["tier"] < 8} == {1}
         assert {one["depth"] for one in tiers if one["tier"] >= 8} == {2}
+
+
+class Counted(GrantEnds):
+    """Says which grants it looked at."""
+
+    looked: list[str]
+
+    async def _look(self, key: DelegatedKey) -> None:
+        self.looked.append(sandbox_of(key.account))
+        await super()._look(key)
+
+
+async def test_the_end_of_one_sandbox_looks_at_no_other_grant(served: Served) -> None:
+    """A tree of a thousand would end with a million looks."""
+    ids = [(await served.sandbox(inception={})).rpartition("/")[2] for _ in range(5)]
+    ends = Counted(served.platform.sandboxes, served.platform.store)
+    ends.looked = []
+    served.platform.inception.ends = ends
+    async with own_tasks() as tasks:
+        tasks.start(ends.run(), name="ends that are counted")
+        await eventually(lambda: len(ends.looked) == 5)
+        assert (await served.client.delete(f"/v1/sandboxes/{ids[2]}")).status_code == 200
+        await eventually(lambda: len(ends.looked) > 5)
+        assert ends.looked[5:] == [ids[2]]
+
+
+async def test_sandboxes_that_run_already_are_asked_beside_each_other_and_not_all_at_once(
+    served: Served,
+) -> None:
+    (record,) = [served.platform.sandboxes.repository.peek((await served.sandbox()).rpartition("/")[2])]
+    assert record is not None
+    inside, most, count = 0, 0, 0
+
+    async def hangs(_: Sandbox) -> None:
+        nonlocal inside, most, count
+        inside, count = inside + 1, count + 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    await each([record] * (3 * AT_ONCE), hangs)
+    assert (most, count) == (AT_ONCE, 3 * AT_ONCE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandboxer.agents.inside.use_cases import Descriptions
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.settings import Settings
 from tests.support.http.real import IMAGES, on_real_walls, sh, why_not
 from tests.support.http.served import Served
@@ -124,9 +128,32 @@ async def test_a_server_that_starts_again_tells_those_that_run(tmp_path: Path) -
         assert (await served.client.send("PATCH", f"{path}/ttl", body={"duration": "5m"})).status_code == 200
         old = await told(served, path)
         platform = served.platform
-        await Descriptions(platform.sandboxes, platform.store, platform.inception).tell_all()
+        async with own_tasks() as tasks:
+            anew = Descriptions(platform.sandboxes, platform.store, platform.inception, tasks)
+            await anew.tell_all()
         assert repository.peek(sandbox_id) is not None
         assert (await agrees(served, path))["ends_at"] > old["ends_at"]
+
+
+async def test_a_guest_that_did_not_answer_is_told_once_it_does_without_another_change(real: Served) -> None:
+    path = await real.sandbox(ttl="10m")
+    sandbox = real.platform.sandboxes.repository.peek(path.rpartition("/")[2])
+    assert sandbox is not None
+    assert sandbox.handle is not None
+    supervisor = int(str(sandbox.handle.data["pid"]))
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        for left in ("30m", "40m"):
+            async with asyncio.timeout(6):
+                changed = await real.client.send("PATCH", f"{path}/ttl", body={"duration": left})
+            assert changed.status_code == 200, changed.text
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    ends = (await record(real, path))["expires_at"]
+    async with asyncio.timeout(20):
+        while not is_same_moment((await told(real, path))["ends_at"], ends):
+            # What was sent before it was stopped may be read first.
+            pass
 
 
 async def test_a_sandbox_that_may_not_ask_is_told_so_in_plain_words(real: Served) -> None:

@@ -8,7 +8,7 @@ there is nothing else to keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, select
@@ -29,6 +29,7 @@ from sandboxer.sandboxes.records import Sandbox, rows
 _ACCOUNT, _SANDBOX = "acc_", "sbx_"
 # Of the names of such keys.
 NAME = "inside "
+_CHUNK = 500
 
 
 def account_of(sandbox_id: str) -> str:
@@ -115,12 +116,18 @@ def _without_network(why: str, hint: str) -> Forbidden:
     )
 
 
-def living_grants(conn: Connection) -> list[DelegatedKey]:
-    """Returns the keys of all grants that have not ended."""
+def living_grants(conn: Connection, among: Collection[str] | None = None) -> list[DelegatedKey]:
+    """Returns the keys of all grants that have not ended, or of those among these accounts."""
     columns = delegated_keys.c
     query = select(delegated_keys).where(
         columns.state == KeyState.ACTIVE.value, columns.name.startswith(NAME + _SANDBOX, autoescape=True)
     )
-    found = [key_of(row) for row in conn.execute(query.order_by(columns.generation, columns.account))]
+    queries = [query]
+    if among is not None:
+        names = sorted(among)
+        some = (names[start : start + _CHUNK] for start in range(0, len(names), _CHUNK))
+        queries = [query.where(columns.account.in_(each)) for each in some]
+    found = [key_of(row) for each in queries for row in conn.execute(each)]
     # Whoever delegates a key names it, and nobody chooses its account.
-    return [key for key in found if key.name == NAME + sandbox_of(key.account)]
+    grants = [key for key in found if key.name == NAME + sandbox_of(key.account)]
+    return sorted(grants, key=lambda key: (key.generation, key.account))

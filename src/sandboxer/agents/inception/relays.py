@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from sandboxer.agents.inception.grants import caller_of, has_authority
 from sandboxer.backends.contract import Handle
 from sandboxer.backends.guest import HandedOver, HandsOver, Relay, RelaysSocket
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, NotAvailable, SandboxerError
+from sandboxer.kernel.fairness import Allowances, LocalAllowances, WorkBounds
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE
@@ -29,24 +30,17 @@ CONNECTIONS = 16
 NEW_PER_S, BURST = 25.0, 50.0
 # Before a line that broke is dialled again; twice as long each time that it cannot be.
 AGAIN_S, LONGEST_S = 0.5, 30.0
-# Nobody who changes a sandbox waits longer for its socket.
+# Nobody who changes a sandbox waits longer for its socket, or for it to be told where it is.
 PATIENCE_S = 2.0
+# Sandboxes that run already are asked so many at once at a start: one that hangs holds up few.
+AT_ONCE = 64
 # Serves a connection of a sandbox; the last is to be called once, when it is over.
 Door = Callable[[HandedOver, Caller, Callable[[], None]], Awaitable[None]]
 
 
-class Rate:
-    """Lets so many begin at once and so many a second from then on."""
-
-    def __init__(self, per_s: float, burst: float, now: float) -> None:
-        self._per_s, self._burst = per_s, burst
-        self._left, self._at = burst, now
-
-    def wait_s(self, now: float) -> float:
-        """Takes one, and returns how long it has to wait for that. Pure but for its count."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s) - 1
-        self._at = now
-        return max(0.0, -self._left / self._per_s)
+def pace() -> Allowances:
+    """Returns what lets so many connections begin at once, and so many a second from then on."""
+    return LocalAllowances(WorkBounds(stretch_s=BURST / NEW_PER_S, refill=1.0))
 
 
 class SandboxRelay:
@@ -59,7 +53,7 @@ class SandboxRelay:
         self._door = door
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
-        self._rate = Rate(NEW_PER_S, BURST, self._loop.time())
+        self._pace = pace()
 
     async def run(self, relay: Relay | None) -> None:
         """Runs until the sandbox does not. A line that breaks, or could not be had, is dialled again."""
@@ -97,7 +91,8 @@ class SandboxRelay:
             is_led = False
             try:
                 call = await relay.next_call()
-                await asyncio.sleep(self._rate.wait_s(self._loop.time()))
+                self._pace.spend(self._id, 1 / NEW_PER_S, self._loop.time())
+                await asyncio.sleep(self._pace.owed_s(self._id, self._loop.time()))
                 is_led = await self._accept(relay, call)
             finally:
                 if not is_led:
@@ -188,6 +183,18 @@ class Relays:
 
     async def lead_all(self) -> None:
         """Opens those of sandboxes that run already: callers wait inside meanwhile."""
-        for sandbox in self._sandboxes.repository.living():
-            if sandbox.state in LIVE and has_authority(sandbox):
-                await self.follow(sandbox)
+        running = self._sandboxes.repository.living()
+        await each([one for one in running if one.state in LIVE and has_authority(one)], self.follow)
+
+
+async def each(sandboxes: Sequence[Sandbox], act: Callable[[Sandbox], Awaitable[None]]) -> None:
+    """Does it for each, few at once; `act` raises nothing."""
+    waiting = iter(sandboxes)
+
+    async def some() -> None:
+        for sandbox in waiting:
+            await act(sandbox)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(AT_ONCE, len(sandboxes))):
+            group.create_task(some())

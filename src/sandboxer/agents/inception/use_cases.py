@@ -2,7 +2,8 @@
 
 A sandbox that ends takes its authority with it. What it made ends then too, and unspent money returns; or it
 is adopted: it goes on with what it was given, below the account of whoever made its parent, until nothing of
-it is left. A round compares grants with sandboxes and relies on nothing that it heard.
+it is left. The first round, and each after one that failed, compares all grants with their sandboxes; the
+others look at those alone of which something was heard.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandboxer.accounts import delegation, revocation
 from sandboxer.accounts.delegation import DelegatedKey
 from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.accounts.use_cases import Slots
-from sandboxer.agents.inception.grants import Granting, has_authority, living_grants, sandbox_of
+from sandboxer.agents.inception.grants import Granting, account_of, has_authority, living_grants, sandbox_of
 from sandboxer.agents.inception.relays import Relays
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.events import events, record
@@ -38,16 +39,38 @@ class GrantEnds(Reconciler):
         self._sandboxes = sandboxes
         # Accounts whose adoption was told.
         self.adopted: set[str] = set()
+        # Accounts with which something may be over since the last round.
+        self._heard: set[str] = set()
+        # Whether the last round came to its end: only then what was heard since is all there is.
+        self._is_sure = False
+
+    def look_at(self, *accounts: str) -> None:
+        """Lets the next round look at these grants."""
+        self._heard.update(accounts)
+        self.wake()
 
     def _hear(self, topics: frozenset[str]) -> None:
         # A grant below an adopted account may be the last that it had, and ends later than its sandbox.
-        if not topics.isdisjoint(self.adopted):
-            self.wake()
+        if found := topics & self.adopted:
+            self.look_at(*found)
 
     async def _round(self) -> datetime:
-        for key in await self.store.read(living_grants):
+        among = self._due() if self._is_sure else None
+        self._is_sure = False
+        found = await self.store.read(lambda conn: living_grants(conn, among))
+        for key in found:
             await self._attend(key.account, partial(self._look, key))
+        for gone in (self._not_before.keys() if among is None else among) - {key.account for key in found}:
+            self._not_before.pop(gone, None)
+        self._is_sure = True
         return min(self._not_before.values(), default=FAR)
+
+    def _due(self) -> set[str]:
+        """Returns what was heard of, and what failed and may be tried again. What one round takes, the next
+        does not: a tree of a thousand ends with a thousand looks.
+        """
+        heard, self._heard = self._heard, set()
+        return heard | {account for account in self._not_before if not self._is_paused(account)}
 
     async def _look(self, key: DelegatedKey) -> None:
         sandbox = await self._sandboxes.repository.find(sandbox_of(key.account))
@@ -108,7 +131,7 @@ class Inception:
         """Opens and closes the socket as a sandbox starts and stops, before whoever changed it goes on."""
         if sandbox.state in FINAL and sandbox.account in self.ends.adopted:
             # The last of its kin, perhaps.
-            self.ends.wake()
+            self.ends.look_at(sandbox.account)
         if sandbox.inception is None:
             return
         if sandbox.state in LIVE and sandbox.handle is not None:
@@ -116,7 +139,7 @@ class Inception:
             return
         self.relays.stop(sandbox.id)
         if not has_authority(sandbox):
-            self.ends.wake()
+            self.ends.look_at(account_of(sandbox.id))
 
 
 @asynccontextmanager

@@ -119,7 +119,7 @@ class Authentication:
         return standing_of(self._platform, caller, session_token(scope["headers"]))
 
     async def _admit_anyone(self, scope: Scope, receive: Receive) -> Receive:
-        self._count(scope, None)
+        self._count(scope, await self._sender_inside(scope))
         await scope[LEASE].is_from(address_of(scope, self._platform))
         if scope["type"] == "http" and scope["method"] in ("POST", "PATCH"):
             return replayed(await _whole(receive, MAX_UNSIGNED_BODY, scope[LEASE]), receive)
@@ -131,7 +131,7 @@ class Authentication:
             caller, receive = await self._identify(scope, receive)
         except SandboxerError:
             # Failed attempts are counted too; too many of them are answered with 429 instead.
-            self._count(scope, None)
+            self._count(scope, await self._sender_inside(scope))
             await scope[LEASE].is_from(address_of(scope, self._platform))
             raise
         if time.monotonic() - began > HELD_BACK_S:
@@ -236,6 +236,15 @@ class Authentication:
             demand_invited(authority)
         if authority.is_delegated:
             demand_needs(authority, None if operation is None else operation.needs, now=now)
+
+    async def _sender_inside(self, scope: Scope) -> Sender | None:
+        """Returns for whom a request of a sandbox counts that names nobody, or is refused: making sandboxes
+        must not multiply an allowance.
+        """
+        if (sandbox := _sandbox(scope)) is None:
+            return None
+        now = self._platform.clock.now()
+        return (await self._platform.authorities.of(sandbox, now=now)).sender(sandbox, now=now)
 
     def _count(self, scope: Scope, sender: Sender | None) -> None:
         platform = self._platform
