@@ -165,6 +165,7 @@ enum exit_code exchange(int line, const struct message *request, bool is_head)
 {
     static struct reader r;
     r.line = line;
+    r.off = r.len = 0;
     send_all(line, request);
     struct head h = read_head(&r);
     bool whole = true;

@@ -33,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         /* What it accepted can be read to its end. */
         sum += touch(order.image) + touch(order.disk) + touch(order.socket) + touch(order.hostname);
+        sum += touch(order.tools);
         sum += touch_acts(&order.cgroups) + touch_acts(&order.disks);
         for (size_t i = 0; i < (size_t)order.volume_count; i++)
             sum += touch(order.volumes[i].disk) + touch(order.volumes[i].path);

@@ -2,6 +2,7 @@
  * any order, pipes that fill and drain, ends in between. What it hands to workers ends there.
  *
  * An input is a run of acts: one byte that says what to do and with whom, then what that needs. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -219,10 +221,38 @@ static void settle(void)
         loop_turn(0);
 }
 
+/* What the sandbox would read of where it is. */
+static DIR *described;
+
+static void open_described(void)
+{
+    char place[] = "fuzz-inside-XXXXXX";
+    if (!mkdtemp(place) || !(described = opendir(place)))
+        abort();
+    inside_open(dirfd(described));
+}
+
+/* Each file is whole and nobody's to write, under a name that is no path; the next run finds none. */
+static void forget_described(void)
+{
+    struct stat about;
+    rewinddir(described);
+    for (struct dirent *entry; (entry = readdir(described));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        if (entry->d_name[0] == '.' || !strcmp(entry->d_name, "api.sock") ||
+            fstatat(dirfd(described), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) || !S_ISREG(about.st_mode) ||
+            (about.st_mode & 0777) != 0444)
+            abort();
+        unlinkat(dirfd(described), entry->d_name, 0);
+    }
+}
+
 static void open_once(void)
 {
     if (listener.fd >= 0)
         return;
+    open_described();
     signal(SIGPIPE, SIG_IGN);
     listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     address.sun_family = AF_UNIX;       /* bound to no name: the kernel gives it an abstract one of its own */
@@ -248,6 +278,7 @@ static void leave_nothing(void)
     settle();
     if (conn_count())
         abort();                        /* a connection outlived its host */
+    forget_described();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

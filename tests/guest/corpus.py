@@ -51,7 +51,12 @@ def sessions() -> dict[str, bytes]:
         frame(Frame.FORGET, text(Tag.ID, "p")),
         frame(Frame.LISTDIR, listing),
     ]
+    told = [
+        frame(Frame.DESCRIBE, text(Tag.PATH, name) + field(Tag.CONTENT, b"{}\n" * 40))
+        for name in ("sandbox.json", "README", "sandbox.json", "api.sock", "../x", ".new")
+    ]
     return {
+        "described": send(0, b"".join(told)) + act(DRAIN, 0),
         "life": life + act(READ, 0) + act(DRAIN, 0) + act(END, 0) + act(DRAIN, 0),
         "writers": two + act(READ, 0) * 3 + act(HANG_UP, 1) + act(READ, 0) * 3 + act(END, 0) + act(DRAIN, 2),
         "closed": two + act(CLOSE_STDIN, 0) + act(DRAIN, 1) + act(HANG_UP, 0) + act(END, 0),
@@ -67,7 +72,7 @@ def sessions() -> dict[str, bytes]:
 def orders() -> dict[str, bytes]:
     words = ["tag=t1", "image=/i", "disk=/d", "socket=/s", "cgroup=/c", "hostname=h", "boot_id=b"]
     words += ["base=100000", "count=65536", "capabilities=0x1ff", "ptys=64", "join=/a", "mask=/proc/x"]
-    words += ["way_out=3128"]
+    words += ["way_out=3128", "tools=/t"]
     acts = ["cgroup.folder=/c", "cgroup.write=/c/x", "cgroup.value=1", "disk.subvolume=/d", "disk.value=0"]
     volumes = ["volume=/v", "volume.path=/mnt", "volume.read_only="]
     return {
@@ -87,6 +92,23 @@ def questions() -> dict[str, bytes]:
         "alone": head + b"\0\x05alone\0\0\x01\0\x01",
         "pointer": head + b"\0\xc0\x0c\0\x01\0\x01",
         "long": head + b"\0" + (b"\x3f" + b"a" * 63) * 4 + b"\0\0\x01\0\x01",
+    }
+
+
+def answers() -> dict[str, bytes]:
+    """What a platform says to the client inside: the first byte is how it comes."""
+    whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    chunks = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    return {
+        "whole": b"\xfe" + whole,
+        "bytewise": b"\x00" + chunks,
+        "head": b"\xff" + whole,
+        "interim": b"\x10HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + chunks,
+        "open": b"\x20HTTP/1.1 403 Forbidden\nA: b\n\nuntil the end",
+        "empty": b"\x20HTTP/1.1 204 No Content\r\n\r\n",
+        "huge": b"\x20HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\nx",
+        "odd": b"\x20HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"-1\r\n0x5;a=b\r\nhello\r\nffffffffffffffff\r\n",
     }
 
 

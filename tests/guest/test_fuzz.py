@@ -32,13 +32,14 @@ from sandboxer.backends.supervisor.codec import (
 from sandboxer.backends.supervisor.files import PageOfEntries, _file_info
 from sandboxer.backends.supervisor.process import read_exit
 from sandboxer.kernel.errors import GuestMisbehaved, SandboxerError
-from tests.guest.corpus import orders, questions, sessions, write
+from tests.guest.corpus import answers, orders, questions, sessions, write
 from tests.support.guest import GUEST
 
 CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {
     "session": sessions,
     "order": orders,
     "names": questions,
+    "answer": answers,
 }
 SECONDS = 3
 
