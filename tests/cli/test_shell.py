@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -220,3 +221,25 @@ def type_until(terminal: Screen, keys: bytes, expected: bytes) -> None:
         except AssertionError:
             continue
     raise AssertionError(f"{expected!r} did not appear in {terminal.seen!r}")
+
+
+def test_a_tree_is_drawn_anew_as_it_changes_until_ctrl_c(cli: Cli) -> None:
+    """Within 80 columns; for programs there is one answer."""
+    first = cli("create", "--name", "first-of-the-tree", "--inception", "slots=1", "--json").json["id"]
+    try:
+        with screen(cli, "tree", "--watch") as terminal:
+            terminal.resize(80, 30)
+            terminal.wait_for(b"first-of-the-tree")
+            second = cli("create", "--json").json["id"]
+            drawn = terminal.wait_for(second[:12].encode(), 30)
+            assert (
+                max(len(re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", line)) for line in drawn.splitlines()) <= 80
+            )
+            terminal.process.send_signal(signal.SIGINT)
+            assert terminal.end() == 0
+            cli("delete", second)
+        shown = cli("tree", "--watch", "--json").items
+        assert first in {one["id"] for one in shown}
+        assert "first-of-the-tree" in cli("tree", "--watch").out
+    finally:
+        cli("delete", first)

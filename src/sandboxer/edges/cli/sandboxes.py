@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json as jsons
 import shlex
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +35,7 @@ from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox as SandboxHandle
-from sandboxer.wire.sandboxes import Event, Sandbox
+from sandboxer.wire.sandboxes import Event, Sandbox, TreeEntry
 
 CANARY = "profile.sandbox-canary"
 # For platforms whose canary profile reports nothing by itself.
@@ -221,26 +224,47 @@ def list_sandboxes(
 
 
 @verb(app, "tree")
-def tree(platform: Sandboxer) -> Answer:
+def tree(
+    platform: Sandboxer,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it anew until Ctrl-C.")] = False,
+    json: Json = False,
+) -> Answer | None:
     """Show sandboxes, those that they made from inside, and what was spent below each.
 
     Examples:
 
         sandboxer tree
+
+        sandboxer tree --watch
     """
+    if watch and not json and out.is_terminal:
+        _watch(platform)
+        return None
     found = platform.tree()
-    rows = [
-        (
-            "  " * one.depth + one.id,
-            one.name or "",
-            state_text(one.state),
-            str(one.depth),
-            "" if one.spent_sats is None else str(one.spent_sats),
-            "" if one.left_sats is None else str(one.left_sats),
-        )
-        for one in found
-    ]
-    return Answer(found, columns(rows, "ID", "NAME", "STATE", "DEPTH", "SPENT", "LEFT"), make="create")
+    rows = [("  " * one.depth + one.id, one.name or "", *_standing(one)) for one in found]
+    return Answer(found, columns(rows, "ID", "NAME", *_STANDING), make="create")
+
+
+_STANDING = ("STATE", "DEPTH", "SPENT", "LEFT")
+# Of the id of one without a name; enough for other commands, too.
+_SHORT_ID = 12
+# Nothing tells what is spent but asking; often enough for people, and a quarter of what a key may ask.
+_REDRAWN_S = 2.0
+
+
+def _standing(one: TreeEntry) -> tuple[object, ...]:
+    sats = ("" if value is None else str(value) for value in (one.spent_sats, one.left_sats))
+    return (state_text(one.state), str(one.depth), *sats)
+
+
+def _watch(platform: Sandboxer) -> None:
+    """Redraws in place; what stands there last stays on the screen."""
+    with suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as drawn:
+        while True:
+            found = platform.tree()
+            rows = [("  " * one.depth + (one.name or one.id[:_SHORT_ID]), *_standing(one)) for one in found]
+            drawn.update(columns(rows, "SANDBOX", *_STANDING), refresh=True)
+            time.sleep(_REDRAWN_S)
 
 
 @verb(app, "show")
