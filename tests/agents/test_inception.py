@@ -197,13 +197,17 @@ async def test_the_end_of_a_parent_ends_or_adopts_what_it_made_and_says_so(free:
     ending, adopting = await granted(free, slots=2), await granted(free, slots=2, on_parent_end="adopt")
     ended = await ask(free, ending, "POST", "/v1/sandboxes", SMALL)
     adopted = await ask(free, adopting, "POST", "/v1/sandboxes", SMALL)
-    for path in (ending, adopting):
-        assert (await free.client.delete(path)).status_code == 200
+    for path, made, ends in ((ending, ended, True), (adopting, adopted, False)):
+        answer = await free.client.delete(path)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["made_inside"] == {"ends": ends, "count": 1, "sandbox_ids": [made["id"]]}
+        assert (await free.client.delete(path)).json()["made_inside"] is None
     await eventually(lambda: repository.peek(ended["id"]) is None)
     kinds = {}
     for path in (ending, adopting):
         told = (await free.client.get(f"{path}/events?follow=false")).text
         kinds[path] = re.findall(r"event: (inception.*)", told)
+        assert f'"sandbox_ids":["{ended["id"] if path == ending else adopted["id"]}"]' in told
     assert kinds == {ending: ["inception.ended"], adopting: ["inception.adopted"]}
     left = repository.peek(adopted["id"])
     assert left is not None

@@ -138,8 +138,10 @@ if TYPE_CHECKING:
     from sandboxer.wire.promises import Answered as Answered
     from sandboxer.wire.promises import Workspace as Workspace
     from sandboxer.wire.sandboxes import AttachedVolume as AttachedVolume
+    from sandboxer.wire.sandboxes import DestroyedSandbox as DestroyedSandbox
     from sandboxer.wire.sandboxes import Expired as Expired
     from sandboxer.wire.sandboxes import Inception as Inception
+    from sandboxer.wire.sandboxes import MadeInside as MadeInside
     from sandboxer.wire.sandboxes import Reachability as Reachability
     from sandboxer.wire.sandboxes import Reaped as Reaped
     from sandboxer.wire.sandboxes import Resources as Resources
@@ -222,6 +224,7 @@ _HOMES = {
     "Delivery": "sandboxer.wire.webhooks:Delivery",
     "DeliveryAttempt": "sandboxer.wire.webhooks:DeliveryAttempt",
     "DeliveryPage": "sandboxer.wire.webhooks:DeliveryPage",
+    "DestroyedSandbox": "sandboxer.wire.sandboxes:DestroyedSandbox",
     "Discovery": "sandboxer.wire.platform:Discovery",
     "Domain": "sandboxer.wire.services:Domain",
     "DomainList": "sandboxer.wire.services:DomainList",
@@ -280,6 +283,7 @@ _HOMES = {
     "Limits": "sandboxer.wire.platform:Limits",
     "LogLine": "sandboxer.wire.services:LogLine",
     "LogPage": "sandboxer.wire.services:LogPage",
+    "MadeInside": "sandboxer.wire.sandboxes:MadeInside",
     "Me": "sandboxer.wire.accounts:Me",
     "Moved": "sandboxer.wire.accounts:Moved",
     "NewBearer": "sandboxer.wire.keys:NewBearer",

@@ -335,6 +335,20 @@ class SandboxPage(Answer):
     next_cursor: Cursor | None = None
 
 
+class MadeInside(Answer):
+    """What programs in a sandbox had made, of all generations, when that ended."""
+
+    ends: Annotated[bool, Field(description="Whether it ends with it; else it goes on with what it has.")]
+    count: int
+    sandbox_ids: Annotated[list[SandboxId], Field(description="The first hundred.")]
+
+
+class DestroyedSandbox(Sandbox):
+    made_inside: Annotated[MadeInside | None, Field(description="null: nothing, or it had ended before.")] = (
+        None
+    )
+
+
 class TreeEntry(Answer):
     id: SandboxId
     name: str | None = None

@@ -12,10 +12,12 @@ from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import OnParentEnd, Sandbox
 from sandboxer.store.engine import Store
 
 MOST = 10_000
+# Of what ends together, so many are named; all are counted.
+NAMED = 100
 
 
 @value_class
@@ -80,6 +82,34 @@ def _entry(id: str, sandbox: Sandbox | None, grant: Node | None, depth: int, par
         left_sats=None if grant is None else grant.totals.balance,
         rate_msats_per_s=0 if sandbox is None else rate_now(sandbox),
     )
+
+
+@value_class
+class MadeInside:
+    """What programs in a sandbox made, of all generations."""
+
+    ends: bool
+    sandboxes: tuple[Sandbox, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.sandboxes)
+
+    @property
+    def sandbox_ids(self) -> list[str]:
+        return [one.id for one in self.sandboxes[:NAMED]]
+
+
+async def made_inside(sandboxes: SandboxDependencies, store: Store, sandbox: Sandbox) -> MadeInside | None:
+    """Returns what lives of it, and whether it ends with the sandbox; None: nothing does."""
+    if sandbox.inception is None:
+        return None
+    mine = account_of(sandbox.id)
+    below = await store.read(lambda conn: delegation.below(conn, mine, living_only=True))
+    accounts = [mine, *(key.account for key in below)]
+    found = tuple(one for account in accounts for one in sandboxes.repository.living(account))
+    ends = sandbox.inception.on_parent_end is OnParentEnd.END
+    return MadeInside(ends=ends, sandboxes=found) if found else None
 
 
 async def sandbox_tree(sandboxes: SandboxDependencies, store: Store, account: str) -> list[Entry]:

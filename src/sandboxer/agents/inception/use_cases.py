@@ -21,6 +21,7 @@ from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.accounts.use_cases import Slots
 from sandboxer.agents.inception.grants import Granting, account_of, has_authority, living_grants, sandbox_of
 from sandboxer.agents.inception.relays import Relays
+from sandboxer.agents.inception.tree import MadeInside, made_inside
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.events import events, record
 from sandboxer.sandboxes.dependencies import SandboxDependencies
@@ -76,6 +77,7 @@ class GrantEnds(Reconciler):
         sandbox = await self._sandboxes.repository.find(sandbox_of(key.account))
         if sandbox is not None and has_authority(sandbox):
             return
+        made = None if sandbox is None else await made_inside(self._sandboxes, self.store, sandbox)
         is_adopted = (
             sandbox is not None
             and sandbox.inception is not None
@@ -83,10 +85,10 @@ class GrantEnds(Reconciler):
         )
         if is_adopted and await self._has_any(key.account):
             if key.account not in self.adopted:
-                await self.store.write(lambda conn: self._adopt(conn, key))
+                await self.store.write(lambda conn: self._adopt(conn, key, made))
                 self.adopted.add(key.account)
             return
-        await self.store.write(lambda conn: self._end(conn, key))
+        await self.store.write(lambda conn: self._end(conn, key, made))
         self.adopted.discard(key.account)
 
     async def _has_any(self, account: str) -> bool:
@@ -95,20 +97,24 @@ class GrantEnds(Reconciler):
             return True
         return bool(await self.store.read(lambda conn: delegation.children(conn, account, living_only=True)))
 
-    def _adopt(self, conn: Connection, key: DelegatedKey) -> None:
+    def _adopt(self, conn: Connection, key: DelegatedKey, made: MadeInside | None) -> None:
         # A server that ended since may have told it.
         told = exists().where(events.c.subject == sandbox_of(key.account), events.c.kind == ADOPTED)
         if not conn.execute(select(told)).scalar():
-            self._tell(conn, key, ADOPTED, 0)
+            self._tell(conn, key, ADOPTED, made)
 
-    def _end(self, conn: Connection, key: DelegatedKey) -> None:
+    def _end(self, conn: Connection, key: DelegatedKey, made: MadeInside | None) -> None:
         ended = revocation.revoke(
             conn, key.account, actor=ACTOR, reason="its sandbox has ended", now=self.clock.now()
         )
-        self._tell(conn, key, ENDED, len(ended.public_keys))
+        self._tell(conn, key, ENDED, made, accounts=len(ended.public_keys))
 
-    def _tell(self, conn: Connection, key: DelegatedKey, kind: str, count: int) -> None:
-        data = {"account": key.account, "parent": key.parent} | ({"accounts": count} if count else {})
+    def _tell(
+        self, conn: Connection, key: DelegatedKey, kind: str, made: MadeInside | None, **counts: int
+    ) -> None:
+        data: dict[str, object] = {"account": key.account, "parent": key.parent, **counts}
+        if made is not None:
+            data |= {"sandboxes": made.count, "sandbox_ids": made.sandbox_ids}
         for subject in (sandbox_of(key.account), key.parent):
             record(
                 conn,

@@ -19,6 +19,8 @@ app = typer.Typer(rich_markup_mode="rich")
 # Whoever wakes or rebuilds a large disk waits for it.
 SLOW_S = 180.0
 SandboxIds = Annotated[list[str], typer.Argument(help="Names or ids of sandboxes.", metavar="ID…")]
+# Of what ends with a sandbox, so many are named to people.
+_NAMED = 5
 
 
 def _sandbox(platform: Sandboxer, given: dict[str, Any]) -> Sandbox:
@@ -30,6 +32,15 @@ def _changed(sandbox: wire.Sandbox) -> Answer:
     ends = f"[dim]expires {until(sandbox.expires_at)}[/]" if lasts else ""
     words = (sandbox.id, sandbox.name, state_text(sandbox.state), "locked" if sandbox.locked_at else "", ends)
     return Answer(sandbox, *(word for word in words if word))
+
+
+def _ended(sandbox: wire.DestroyedSandbox) -> Answer:
+    answer, made = _changed(sandbox), sandbox.made_inside
+    if made is None:
+        return answer
+    more = "" if made.count <= _NAMED else f" and {made.count - _NAMED} more"
+    which = f"{made.count} that it made: {', '.join(made.sandbox_ids[:_NAMED])}{more}"
+    return Answer(sandbox, *answer.parts, f"[dim]{'with it end' if made.ends else 'it leaves'} {which}[/]")
 
 
 rows(
@@ -136,7 +147,7 @@ def delete(platform: Sandboxer, sandbox_ids: SandboxIds) -> Answer:
     # All names are looked up before anything is gone: one that fits several, or nothing, removes nothing.
     whole = [whole_id(platform, word) for word in sandbox_ids]
     gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in whole]
-    return each(_changed(one) for one in gone)
+    return each(_ended(one) for one in gone)
 
 
 @verb(app, "boost")

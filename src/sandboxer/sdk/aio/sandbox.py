@@ -209,9 +209,10 @@ class AsyncSandbox(AsyncScope):
             sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
         )
 
-    async def destroy(self) -> wire.Sandbox:
-        """Removes it with its disk; gone already is success."""
-        return await self._change(sandboxes.destroy_sandbox(self.id))
+    async def destroy(self) -> wire.DestroyedSandbox:
+        """Removes it with its disk; gone already is success. The answer names what it had made inside."""
+        self._info = gone = await self._line.send(sandboxes.destroy_sandbox(self.id))
+        return gone
 
     async def _change(self, call: Call[wire.Sandbox]) -> wire.Sandbox:
         self._info = await self._line.send(call)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from sandboxer.sdk.call import EVENT_STREAM, NOTHING, STREAM_TIMEOUT_S, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
-    from sandboxer.wire.sandboxes import Expired, Reachability, Sandbox, SandboxPage, SandboxTree, Usage
+    from sandboxer.wire.sandboxes import (
+        DestroyedSandbox,
+        Expired,
+        Reachability,
+        Sandbox,
+        SandboxPage,
+        SandboxTree,
+        Usage,
+    )
 
 
 def create_sandbox(
@@ -139,13 +147,13 @@ def change_sandbox(
     )
 
 
-def destroy_sandbox(sandbox_id: str) -> Call[Sandbox]:
+def destroy_sandbox(sandbox_id: str) -> Call[DestroyedSandbox]:
     """Delete a sandbox; deleted already is success."""
     return Call(
         operation="destroySandbox",
         method="DELETE",
         target=target_of("/v1/sandboxes/{}", sandbox_id),
-        answer="sandboxer.wire.sandboxes:Sandbox",
+        answer="sandboxer.wire.sandboxes:DestroyedSandbox",
         is_repeatable=True,
     )
 

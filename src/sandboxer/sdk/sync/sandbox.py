@@ -200,9 +200,10 @@ class Sandbox(Scope):
             sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
         )
 
-    def destroy(self) -> wire.Sandbox:
-        """Removes it with its disk; gone already is success."""
-        return self._change(sandboxes.destroy_sandbox(self.id))
+    def destroy(self) -> wire.DestroyedSandbox:
+        """Removes it with its disk; gone already is success. The answer names what it had made inside."""
+        self._info = gone = self._line.send(sandboxes.destroy_sandbox(self.id))
+        return gone
 
     def _change(self, call: Call[wire.Sandbox]) -> wire.Sandbox:
         self._info = self._line.send(call)

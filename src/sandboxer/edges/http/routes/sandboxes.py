@@ -9,7 +9,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from sandboxer.agents.inception.tree import sandbox_tree
+from sandboxer.agents.inception.tree import made_inside, sandbox_tree
 from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import from_record, json_response
@@ -38,7 +38,7 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import OVER, State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import (
     boosts,
@@ -58,7 +58,9 @@ from sandboxer.wire.sandboxes import (
     ChangeSandbox,
     ChangeTtl,
     CreateSandbox,
+    DestroyedSandbox,
     Expired,
+    MadeInside,
     Reachability,
     Sandbox,
     SandboxPage,
@@ -156,10 +158,17 @@ async def change(asked: AskedPathBody[operations.SandboxPath, ChangeSandbox]) ->
     return answers.sandbox(record)
 
 
-async def destroy(asked: Asked[operations.SandboxPath]) -> Sandbox:
+async def destroy(asked: Asked[operations.SandboxPath]) -> DestroyedSandbox:
+    platform = asked.platform
+    found = await platform.sandboxes.visible(asked.path.sandbox_id, asked.caller)
+    # Looked up before it ends: then its reconciler ends what it made, or leaves it.
+    made = None if found.state in OVER else await made_inside(platform.sandboxes, platform.store, found)
     record = await end(asked)
-    await asked.platform.access.egress.outlets.settle(record.id)
-    return await _with_actuals(asked.platform, record)
+    await platform.access.egress.outlets.settle(record.id)
+    shown = await _with_actuals(platform, record)
+    return DestroyedSandbox(
+        **dict(shown), made_inside=None if made is None else from_record(MadeInside, made)
+    )
 
 
 async def end(asked: Asked[operations.SandboxPath], *, wait: bool = True) -> records.Sandbox:
