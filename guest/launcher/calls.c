@@ -117,6 +117,9 @@ const unsigned refused_calls[] = {
 };
 const size_t refused_count = sizeof refused_calls / sizeof *refused_calls;
 
+const unsigned told_calls[] = {__NR_sched_getaffinity, __NR_sysinfo};
+const size_t told_count = sizeof told_calls / sizeof *told_calls;
+
 /* Builders of images (decision 0033). Inside a user namespace of its own such a program is root over its own mounts;
  * all that the launcher mounted is locked there. No new file system, no network namespace, no setns. */
 const struct call nested_calls[] = {

@@ -18,6 +18,9 @@ extern const struct call allowed_calls[];
 extern const size_t allowed_count;
 extern const unsigned refused_calls[];
 extern const size_t refused_count;
+/* Of the allowed ones: those that tell of the host, which the supervisor answers (its told.c). */
+extern const unsigned told_calls[];
+extern const size_t told_count;
 /* What a sandbox that nests may do beyond the others: namespaces of its own, and views of its own files. */
 extern const struct call nested_calls[];
 extern const size_t nested_count;

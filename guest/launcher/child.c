@@ -89,9 +89,12 @@ _Noreturn void child_main(const struct order *order, const struct stage *stage, 
     if (line_receive(kept->sync, &go, 1, given, order->way_out ? GIVEN : GIVEN - 1) != 1) _exit(1);
     kept->inside = given[GIVEN_INSIDE];
     if (order->way_out) kept->steering = given[GIVEN_STEERING];
+    shown_begin(order, stage, kept);
     pid_t pid = spawn_first();
     if (pid < 0) complain(kept->sync, "first_process");
     if (!pid) first_process(order, stage, kept);
     say(kept->sync, WORD_PID, pid, "", NULL, 0);
+    close(kept->sync);
+    shown_answer(order, kept);
     _exit(0);
 }

@@ -16,11 +16,17 @@
 #define STEPS_MAX 24
 #define VOLUMES_MAX 16
 #define FOLDERS_MAX 4
+enum { ORDER_FIGURES = 5 };
+#define VIEWS_MAX 8
 
-/* What the supervisor inherits beside stdio; everything else is closed. The last are of a sandbox with a way out: its
- * sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. FD_INSIDE is the
- * folder that all others see read-only (inside.c). */
-enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4, FD_STEERED = 5, FD_STEERING = 8, FD_INSIDE = 9 };
+/* What the supervisor inherits beside stdio; everything else is closed. From FD_STEERED on those of a sandbox with a way
+ * out: its sockets, in the order of `enum steered`, and what keeps the kernel leading connections to them. FD_INSIDE is
+ * the folder that all others see read-only (inside.c). From FD_DEVICE on what it shows of the sandbox's limits (shown.c):
+ * each may be missing. */
+enum {
+    FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4, FD_STEERED = 5, FD_STEERING = 8, FD_INSIDE = 9,
+    FD_DEVICE = 10, FD_CPUINFO = 11, FD_FIGURES = 12,
+};
 enum steered { TO_PROXY, TO_NAMES, TO_NAMES_STREAM, STEERED };
 
 /* One thing to do on the host, in the order given. */
@@ -79,7 +85,13 @@ struct order {
     size_t volume_count;
     struct folder folders[FOLDERS_MAX];
     size_t folder_count;
+    const char *figures[ORDER_FIGURES]; /* files that say limit and use, as the supervisor has them (view.h); or NULL */
+    const char *views[VIEWS_MAX]; /* entries of /proc that are made of them */
+    size_t view_count;
 };
+
+/* Of a sandbox, and of one that nests; and the same where nobody can be asked. */
+enum { FILTER_NESTS = 1, FILTER_ALONE = 2, FILTERS = 4 };
 
 /* What the resident process prepared once and every order uses. */
 struct stage {
@@ -87,14 +99,17 @@ struct stage {
     int mounts;      /* the clean mount namespace */
     bool time;       /* whether this kernel has time namespaces */
     bool steers;     /* whether it can lead connections to a way out */
-    struct sock_fprog filters[2]; /* of a sandbox, and of one that nests */
+    int shows;       /* the device by which /proc can show other limits than the host's; or -1 */
+    struct sock_fprog filters[FILTERS];
 };
 
 /* What the first process keeps by intention, by the numbers it has in the worker. */
 struct kept {
     int sync, listen;
     int steered[STEERED], steering, inside;
-    int joins[LIST_MAX];
+    int joins[LIST_MAX], figures[ORDER_FIGURES];
+    int device, cpuinfo; /* or -1 */
+    int mounted[2];      /* a pipe: that the device answers for a file system now */
 };
 
 /* What the worker gives to it last; the second only where there is a way out. */
@@ -133,6 +148,7 @@ void write_file(const char *path, const char *value);
 #define STAGE_DISK "/stage/disk"
 #define STAGE_TOOLS "/stage/tools"
 #define STAGE_INSIDE "/stage/inside"
+#define STAGE_VIEW "/stage/view"
 #define STAGE_ROOT "/stage/root"
 #define STAGE_VOLUME "/stage/volume"
 #define STAGE_NOTHING "/stage/nothing"
@@ -141,7 +157,7 @@ void write_file(const char *path, const char *value);
 int stage_make(const char *supervisor);
 
 /* seccomp.c */
-bool filter_make(struct sock_fprog *program, bool nests);
+bool filter_make(struct sock_fprog *program, unsigned which);
 
 /* devices.c: /dev, and in it what covers entries of /proc */
 #define COVER_FILE "/dev/.sandboxer/file"
@@ -159,6 +175,16 @@ int new_mount(const char *type, unsigned attributes, const char *const (*options
 
 /* inside.c: the folder that tells a sandbox where it is; returns what its supervisor writes it by */
 int inside_mount(const struct order *order);
+
+/* shown.c: entries of /proc that show the sandbox's own limits, which the supervisor makes of `figures` */
+int shown_device(void);
+bool shown_try(void);
+void shown_begin(const struct order *order, const struct stage *stage, struct kept *kept);
+void shown_answer(const struct order *order, struct kept *kept);
+void shown_mount(const struct order *order, struct kept *kept, int *views);
+void shown_place(const struct order *order, const struct kept *kept, const int *views);
+void shown_keep(struct kept *kept, int (*aside)(int, const struct kept *));
+void shown_hand_over(const struct kept *kept);
 
 /* volumes.c */
 void volumes_clone(const struct order *order, int *trees);

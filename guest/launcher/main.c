@@ -6,6 +6,7 @@
  *
  *     launcher ORDERS_FD SUPERVISOR [LOCK_FD]
  *     launcher steers          says whether this kernel can lead connections to a way out, and why not
+ *     launcher shows           says whether it can show a sandbox its own limits in /proc, and why not
  *
  * Answers: `tag=…` then `made=1 pid= start= t.<step>=<ms>…`, or `failed=<step> errno= text=`.
  * LOCK_FD is only held: whoever can lock it knows that no worker is left. */
@@ -57,6 +58,7 @@ static void serve_one(const struct stage *stage) {
     }
     if (!parsed) answer_failed("order", EINVAL, fits ? why : "order too large");
     if (!stage->steers) order.way_out = 0; /* its programs have the proxy's variables alone; `doctor` says so */
+    if (stage->shows < 0) order.view_count = 0; /* they see the host's files; the same */
     order_perform(&order, stage);
 }
 
@@ -66,12 +68,17 @@ static struct stage prepare(char **argv) {
     if (unshare(CLONE_NEWNET)) perror("launcher: network namespace"), exit(1);
     stage.time = !access("/proc/self/ns/time", F_OK);
     stage.steers = steering_try();
-    if (!filter_make(&stage.filters[false], false) || !filter_make(&stage.filters[true], true))
-        fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
+    stage.shows = shown_try() ? shown_device() : -1;
+    for (unsigned which = 0; which < FILTERS; which++)
+        if (!filter_make(&stage.filters[which], which)) fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
     stage.mounts = stage_make(argv[2]);
     if (stage.mounts < 0) fprintf(stderr, "launcher: stage\n"), exit(1);
     fcntl(stage.orders, F_SETFD, FD_CLOEXEC);
     return stage;
+}
+
+static int say_whether_it_shows(void) {
+    return shown_try() ? 0 : (perror("launcher: shown"), 1);
 }
 
 static int say_whether_it_steers(void) {
@@ -81,6 +88,7 @@ static int say_whether_it_steers(void) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "steers")) return say_whether_it_steers();
+    if (argc == 2 && !strcmp(argv[1], "shows")) return say_whether_it_shows();
     if (argc < 3) return fprintf(stderr, "usage: launcher ORDERS_FD SUPERVISOR [LOCK_FD]\n"), 2;
     if (argc > 3) fcntl(atoi(argv[3]), F_SETFD, FD_CLOEXEC);
     /* The stage must be passable for every sandbox's uid, whatever umask the server runs with. */

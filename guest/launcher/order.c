@@ -62,6 +62,13 @@ static bool take_folder(struct order *o, const char *key, char *value) {
     return o->folders[o->folder_count - 1].read_only = true;
 }
 
+static bool take_figure(struct order *o, const char *name, char *value) {
+    static const char *const names[ORDER_FIGURES] = {"memory_limit", "memory_used", "memory_stat", "cpu_limit", "cpu_used"};
+    for (size_t i = 0; i < ORDER_FIGURES; i++)
+        if (!strcmp(name, names[i])) return o->figures[i] = value, true;
+    return false;
+}
+
 static bool take(struct order *o, const char *key, char *value) {
     unsigned long n;
     if (!strcmp(key, "tag")) o->tag = value;
@@ -83,6 +90,8 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "open_files") && number(value, 1u << 20, &n)) o->open_files = n;
     else if (!strcmp(key, "join") && o->join_count < LIST_MAX) o->joins[o->join_count++] = value;
     else if (!strcmp(key, "mask") && o->mask_count < LIST_MAX) o->masks[o->mask_count++] = value;
+    else if (!strcmp(key, "view") && o->view_count < VIEWS_MAX) o->views[o->view_count++] = value;
+    else if (!strncmp(key, "figure.", 7)) return take_figure(o, key + 7, value);
     else if (!strncmp(key, "volume", 6)) return take_volume(o, key, value);
     else if (!strncmp(key, "folder", 6)) return take_folder(o, key, value);
     else return take_act(o, key, value);

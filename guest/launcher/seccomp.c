@@ -24,7 +24,7 @@ enum { NOT_THERE = SECCOMP_RET_ERRNO | ENOSYS };
 struct verdict { uint32_t answer; enum check check; };
 struct run { unsigned first; struct verdict verdict; };
 
-static struct sock_filter programs[2][BPF_MAXINSNS], *code;
+static struct sock_filter programs[FILTERS][BPF_MAXINSNS], *code;
 static size_t length;
 static bool failed;
 
@@ -73,11 +73,13 @@ static void allow(struct verdict *verdicts, const struct call *calls, size_t cou
         verdicts[calls[i].number] = (struct verdict){SECCOMP_RET_ALLOW, calls[i].check};
 }
 
-static void judge(struct verdict *verdicts, bool nests) {
+static void judge(struct verdict *verdicts, unsigned which) {
     for (size_t i = 0; i < CALLS_END; i++) verdicts[i] = (struct verdict){.answer = NOT_THERE};
     for (size_t i = 0; i < refused_count; i++) verdicts[refused_calls[i]].answer = SECCOMP_RET_ERRNO | EPERM;
     allow(verdicts, allowed_calls, allowed_count);
-    if (nests) allow(verdicts, nested_calls, nested_count);
+    if (which & FILTER_NESTS) allow(verdicts, nested_calls, nested_count);
+    for (size_t i = 0; i < told_count && !(which & FILTER_ALONE); i++)
+        verdicts[told_calls[i]] = (struct verdict){.answer = SECCOMP_RET_USER_NOTIF};
 }
 
 static size_t find_runs(const struct verdict *verdicts, struct run *runs) {
@@ -103,13 +105,13 @@ static void emit_tree(const struct run *runs, size_t count) {
     emit_tree(runs + count / 2, count - count / 2);
 }
 
-/* The program, kept in memory for every sandbox to come that nests, or does not. */
-bool filter_make(struct sock_fprog *program, bool nests) {
+/* The program, kept in memory for every sandbox to come of this kind. */
+bool filter_make(struct sock_fprog *program, unsigned which) {
     struct verdict verdicts[CALLS_END];
     struct run runs[CALLS_END];
-    code = programs[nests];
+    code = programs[which];
     length = 0;
-    judge(verdicts, nests);
+    judge(verdicts, which);
     load(offsetof(struct seccomp_data, arch));
     emit(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCHITECTURE);
     answer(SECCOMP_RET_KILL_PROCESS);

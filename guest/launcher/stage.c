@@ -23,7 +23,7 @@
 
 static const char *const folders[] = {
     "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/volume", "stage/nothing", "stage/programs",
-    "stage/tools", "stage/inside",
+    "stage/tools", "stage/inside", "stage/view",
 };
 
 static void copy_program(const char *from, const char *to) {

@@ -20,6 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, of Linux 5.19, which headers may be older than. */
+#define WAIT_KILLABLE (1u << 5)
 #define MUST(call, step_name) do { if ((call) < 0) complain(kept->sync, step_name); } while (0)
 
 /* Made while the clean namespace's /proc is in sight: the kernel gives a new one only where one is. */
@@ -116,6 +118,7 @@ static void keep_only(const struct order *order, struct kept *kept, int *program
     for (int i = 0; order->way_out && i < STEERED; i++) kept->steered[i] = aside(kept->steered[i], kept);
     if (order->way_out) kept->steering = aside(kept->steering, kept);
     kept->inside = aside(kept->inside, kept);
+    shown_keep(kept, aside);
     kept->sync = aside(kept->sync, kept);
     MUST(dup2(null, 0), "fds");
     MUST(dup2(null, 1), "fds");
@@ -124,6 +127,7 @@ static void keep_only(const struct order *order, struct kept *kept, int *program
     MUST(close_range(FD_FIRST_CLOSED, ~0u, CLOSE_RANGE_CLOEXEC), "fds");
     if (order->way_out) keep_steered(kept);
     MUST(dup2(kept->inside, FD_INSIDE), "fds");
+    shown_hand_over(kept);
 }
 
 /* From the bounding set too: root inside gets at every exec what that set holds. */
@@ -138,12 +142,14 @@ static void drop_capabilities(const struct order *order, const struct kept *kept
     MUST(syscall(SYS_capset, &head, data), "capabilities");
 }
 
-/* The filter, and the descriptor on which the supervisor is asked about some sockets. Where whoever started us has such
- * a descriptor already there is no second one: then those sockets do not exist inside. */
-static bool filter_with_questions(const struct sock_fprog *filter, const struct kept *kept) {
-    int questions = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, filter);
+/* The filter, and the descriptor on which the supervisor is asked about some calls. Where whoever started us has such
+ * a descriptor already there is no second one: then some sockets do not exist inside, and calls tell of the host. Once a
+ * question was taken no signal interrupts whoever asks: its answer is written into memory that must still be meant. */
+static bool filter_with_questions(const struct sock_fprog *filters, const struct kept *kept) {
+    const unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE;
+    int questions = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filters[0]);
     if (questions < 0 && errno == EBUSY) {
-        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter, 0, 0), "filter");
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filters[FILTER_ALONE], 0, 0), "filter");
         return false;
     }
     MUST(questions, "filter");
@@ -154,19 +160,24 @@ static bool filter_with_questions(const struct sock_fprog *filter, const struct 
 
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
     char way_out[8], *nothing[] = {NULL};
-    char *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, way_out, "9" /* FD_INSIDE */, NULL};
+    char *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, way_out, "9" /* FD_INSIDE */,
+                    "10" /* FD_DEVICE */, NULL};
+    int views[VIEWS_MAX];
     int programs = open(STAGE_PROGRAMS, O_PATH | O_DIRECTORY | O_CLOEXEC);
     MUST(programs, "supervisor");
     int proc = new_proc(kept);
+    kept->cpuinfo = openat(proc, "cpuinfo", O_RDONLY | O_CLOEXEC);
+    shown_mount(order, kept, views);
     change_root(kept);
     place_proc(order, proc, kept);
+    shown_place(order, kept, views);
     MUST(sethostname(order->hostname, strlen(order->hostname)), "hostname");
     forget_the_past(order, kept);
     keep_only(order, kept, &programs);
     drop_capabilities(order, kept);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
     /* Last: everything above is among what it refuses. */
-    if (!filter_with_questions(&stage->filters[order->nests], kept)) argv[2] = "-1";
+    if (!filter_with_questions(&stage->filters[order->nests ? FILTER_NESTS : 0], kept)) argv[2] = "-1";
     snprintf(way_out, sizeof way_out, "%u", order->way_out);
     /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
     syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);

@@ -103,6 +103,9 @@ static pid_t begin(const struct order *order, const struct stage *stage, struct 
     CHECK(cgroup);
     for (size_t i = 0; i < order->join_count; i++)
         CHECK(kept->joins[i] = open(order->joins[i], O_WRONLY | O_CLOEXEC));
+    for (size_t i = 0; i < ORDER_FIGURES; i++)
+        if (order->figures[i]) CHECK(kept->figures[i] = open(order->figures[i], O_RDONLY | O_CLOEXEC));
+        else kept->figures[i] = -1;
     step("socket");
     kept->listen = listen_at(order->socket);
     step("fork");

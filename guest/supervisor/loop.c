@@ -88,6 +88,7 @@ static void dispatch(struct source *s, uint32_t events)
     case SRC_RELAY: relay_call(s); break;
     case SRC_ASK: ask_ready(s); break;
     case SRC_NAMES: names_asked(); break;
+    case SRC_SHOWN: shown_asked(); break;
     }
 }
 

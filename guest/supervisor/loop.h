@@ -15,7 +15,7 @@ enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX
 enum { MAX_ENDED_BYTES = 4 << 20 };
 
 enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY,
-                   SRC_ASK, SRC_NAMES };
+                   SRC_ASK, SRC_NAMES, SRC_SHOWN };
 
 /* Something epoll reports on. `armed` is what it is registered for; 0 means not at all, so that a hung-up
  * pipe that nobody may read yet does not spin the loop. */
@@ -141,8 +141,12 @@ bool inside_is_socket(struct text name);
 int inside_listen(int backlog);         /* the socket in it, or -1 with errno */
 void inside_unlisten(void);
 
-/* ask.c: somebody inside wants a socket whose buffers are charged to nobody */
+/* ask.c: somebody inside makes a call that the filter hands to us */
 void ask_ready(struct source *s);
+
+/* shown.c: files of the sandbox's own limits (view.h), asked for by this device; -1: there are none */
+void shown_open(int fd);
+void shown_asked(void);
 
 /* worker.c: hands the connection, and `call_fd` unless it is -1, to a forked worker. 0 or errno. */
 int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd);

@@ -2,7 +2,8 @@
  *
  * argv[1] is the number of the inherited listening socket (default 3), argv[2] that of the filter's questions, if it
  * asks any (ask.c), argv[3] the port of the proxy in a sandbox with a way out, whose sockets are the next (FD_STEERED
- * of the launcher), else 0; argv[4] that of the folder which only we can write (inside.c). See PROTOCOL.md. */
+ * of the launcher), else 0; argv[4] that of the folder which only we can write (inside.c); argv[5] that of the first of
+ * those by which programs see their limits (view.h). See PROTOCOL.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -19,6 +20,7 @@
 
 #include "loop.h"
 #include "names.h"
+#include "view.h"
 
 /* Given by the launcher; FD_STEERING is only held. */
 enum { FD_PROXY = 5, FD_NAMES, FD_NAMES_STREAM, FD_STEERING };
@@ -78,6 +80,7 @@ int main(int argc, char **argv)
     bound_capabilities();
     int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    int device = argc > 5 ? view_open(atoi(argv[5])) : -1;
     hold_stdio();
     default_signals();
     many_files();
@@ -103,5 +106,6 @@ int main(int argc, char **argv)
     }
     if (argc > 4)
         inside_open(atoi(argv[4]));
+    shown_open(device);
     loop_run();
 }

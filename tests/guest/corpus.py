@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 from sandboxer.backends.guest import Command, TerminalSize
@@ -72,12 +73,48 @@ def sessions() -> dict[str, bytes]:
 def orders() -> dict[str, bytes]:
     words = ["tag=t1", "image=/i", "disk=/d", "socket=/s", "cgroup=/c", "hostname=h", "boot_id=b"]
     words += ["base=100000", "count=65536", "capabilities=0x1ff", "ptys=64", "join=/a", "mask=/proc/x"]
-    words += ["way_out=3128", "tools=/t"]
+    words += ["way_out=3128", "tools=/t", "figure.memory_limit=/c/memory.max", "view=meminfo"]
     acts = ["cgroup.folder=/c", "cgroup.write=/c/x", "cgroup.value=1", "disk.subvolume=/d", "disk.value=0"]
     volumes = ["volume=/v", "volume.path=/mnt", "volume.read_only="]
     return {
         "whole": "".join(f"{word}\0" for word in words + acts + volumes).encode(),
         "short": "".join(f"{word}\0" for word in words[:4]).encode(),
+    }
+
+
+def shown() -> dict[str, bytes]:
+    """What a kernel asks of a file system of limits, and the figures that it is made of, v1 and v2."""
+
+    def piece(what: int, data: bytes) -> bytes:
+        return struct.pack("<BH", what, len(data)) + data
+
+    def ask(opcode: int, node: int, rest: bytes = b"") -> bytes:
+        return piece(200, struct.pack("<IIQQIIIHH", 40 + len(rest), opcode, 7, node, 0, 0, 1, 0, 0) + rest)
+
+    cpuinfo = b"".join(b"processor\t: %d\nmodel name\t: x\n\n" % number for number in range(4))
+    stat = b"anon 4096\nfile 8192\ninactive_file 4096\nslab_reclaimable 10\nrss 1\ncache 2\n"
+    v2 = [
+        b"",
+        cpuinfo,
+        b"268435456\n",
+        b"1048576\n",
+        stat,
+        b"150000 100000\n",
+        b"user_usec 5\nsystem_usec 6\n",
+    ]
+    v1 = [*v2[:5], b"50000\n", v2[6]]
+    read = [
+        ask(15, node, struct.pack("<QQIIQII", 0, at, 4096, 0, 0, 0, 0))
+        for node in range(2, 7)
+        for at in (0, 9)
+    ]
+    asked = [
+        ask(26, 0, struct.pack("<IIII", 7, 45, 131072, 0)), ask(1, 1, b"meminfo\0"), ask(1, 1, b"none\0"),
+        ask(3, 2, bytes(16)), ask(14, 2, bytes(8)), ask(17, 1), ask(18, 2, bytes(24)), ask(22, 2), *read,
+    ]  # fmt: skip
+    return {
+        f"v{version}": b"".join(piece(number, text) for number, text in enumerate(figures)) + b"".join(asked)
+        for version, figures in ((1, v1), (2, v2))
     }
 
 

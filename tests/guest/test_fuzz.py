@@ -32,7 +32,7 @@ from sandboxer.backends.supervisor.codec import (
 from sandboxer.backends.supervisor.files import PageOfEntries, _file_info
 from sandboxer.backends.supervisor.process import read_exit
 from sandboxer.kernel.errors import GuestMisbehaved, SandboxerError
-from tests.guest.corpus import answers, orders, questions, sessions, write
+from tests.guest.corpus import answers, orders, questions, sessions, shown, write
 from tests.support.guest import GUEST
 
 CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {
@@ -40,6 +40,7 @@ CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {
     "order": orders,
     "names": questions,
     "answer": answers,
+    "fuse": shown,
 }
 SECONDS = 3
 

@@ -117,12 +117,15 @@ def test_only_the_listed_capabilities_are_given() -> None:
 def test_an_order_carries_its_words_and_never_a_nul() -> None:
     order = LaunchOrder(
         tag="sbx_1", image="/i", disk="/d", socket="/s", hostname="h",
-        cgroups=Births([("/c", None)], [], "/c"),
+        cgroups=Births([("/c", None)], [], "/c", {"memory_limit": "/c/memory.max"}),
         disks=[("create", "/d/f", "a=b\nc")], first_uid=100_000, uid_count=65536, shm_bytes=1, ptys=1,
         sigpending=1, open_files=1, masks=("keys",), boot_id="b",
     )  # fmt: skip
     fields = order.encode().decode().split("\0")
     assert {"tag=sbx_1", "base=100000", "cgroup.folder=/c", "disk.create=/d/f", "mask=keys"} <= set(fields)
+    # Shown is what can be told: nothing of processors, whose limit is in no file.
+    assert {"figure.memory_limit=/c/memory.max", "view=meminfo"} <= set(fields)
+    assert not [word for word in fields if word.startswith("view=") and word != "view=meminfo"]
     assert fields[fields.index("disk.create=/d/f") + 1] == "disk.value=a=b\nc"
     with pytest.raises(Broken):
         replace(order, hostname="a\0base=0").encode()

@@ -93,11 +93,19 @@ async def test_nothing_of_the_host_is_inherited(attacker: Sandbox) -> None:
     """Looked at from outside, where the first process cannot hide anything."""
     # The folder that only it can write, a file system of its own.
     description = os.stat(f"/proc/{attacker.pid}/root/run/sandboxer").st_dev
+    figures = attacker.backend.dependencies.cgroups.births(attacker.id, attacker.order.resources).figures
     for name in os.listdir(f"/proc/{attacker.pid}/fd"):
         held = f"/proc/{attacker.pid}/fd/{name}"
         target = os.readlink(held)
-        is_usual = target.startswith(("/dev/null", "socket:", "pipe:", "anon_inode:"))
-        assert is_usual or os.stat(held).st_dev == description, target
+        if target.startswith(("/dev/null", "socket:", "pipe:", "anon_inode:")):
+            continue
+        seen = os.stat(held)
+        if seen.st_dev == description or seen.st_rdev == os.makedev(10, 229):
+            continue
+        flags = int(Path(f"/proc/{attacker.pid}/fdinfo/{name}").read_text().split()[3], 8)
+        assert flags & os.O_ACCMODE == os.O_RDONLY, target
+        # What it makes files of that show the sandbox's limits.
+        assert target in {*figures.values(), "/proc/cpuinfo"}, target
     assert description not in {os.stat(path).st_dev for path in ("/", "/run", "/tmp", "/dev", "/var/tmp")}
     environment = Path(f"/proc/{attacker.pid}/environ").read_bytes()
     assert environment in (b"", b"PWD=/\0")

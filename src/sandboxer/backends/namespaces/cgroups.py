@@ -39,6 +39,18 @@ SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 IDLE = "cpu.idle"
 # The supervisor and its workers are counted with the tenant's processes.
 SPARE_PIDS = 16
+# The files that say what a sandbox may use and uses: its programs are shown these numbers, not the host's.
+FIGURES = {
+    "memory": {
+        "v2": {"memory_limit": "memory.max", "memory_used": "memory.current", "memory_stat": "memory.stat"},
+        "v1": {
+            "memory_limit": "memory.limit_in_bytes",
+            "memory_used": "memory.usage_in_bytes",
+            "memory_stat": "memory.stat",
+        },
+    },
+    "cpu": {"v2": {"cpu_limit": "cpu.max"}, "v1": {"cpu_limit": "cpu.cfs_quota_us"}},
+}
 CONTROLLERS = ("memory", "cpu", "pids")
 
 
@@ -67,6 +79,8 @@ class Births:
     acts: list[tuple[str, str | None]]
     joins: list[str]
     born_in: str
+    # Where its limits and its use are read, by the name that the launcher has for each.
+    figures: dict[str, str]
 
 
 @brief_value_class
@@ -158,7 +172,16 @@ class Cgroups:
                 acts.append((folder, None))
                 joins.append(f"{folder}/tasks")
             acts += [(f"{folder}/{file}", value) for file, value in self._values(name, resources)]
-        return Births(acts, joins, f"{top}/guest")
+        return Births(acts, joins, f"{top}/guest", self._figures(sandbox_id))
+
+    def _figures(self, sandbox_id: str) -> dict[str, str]:
+        found = {"cpu_used": f"{self._unified}/{sandbox_id}/cpu.stat"}
+        for name, files in FIGURES.items():
+            if name in self._limits:
+                by_version = files["v2" if name in self.hierarchies.v2 else "v1"]
+                folder = f"{self._limits[name]}/{sandbox_id}"
+                found |= {figure: f"{folder}/{file}" for figure, file in by_version.items()}
+        return found
 
     def _values(self, controller: str, resources: Resources) -> Iterator[tuple[str, str]]:
         is_v2 = controller in self.hierarchies.v2

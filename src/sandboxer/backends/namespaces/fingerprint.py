@@ -69,6 +69,7 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
     lacks += _shared_ids(settings)
     lacks += [] if fatal else steering_lacks(settings.guest_dir / "launcher")
+    lacks += [] if fatal else showing_lacks(settings.guest_dir / "launcher")
     lacks += unheld(HostBudgets.measured(controllers.get("memory", "")), settings)
     walls = set() if fatal else set(_ALWAYS)
     if not fatal:
@@ -186,7 +187,7 @@ def _small_lacks() -> list[Lack]:
 
 
 def steering_lacks(launcher: Path) -> list[Lack]:
-    why = _why_not_steered(launcher)
+    why = _why_not(launcher, "steers")
     return _those(
         (
             why,
@@ -197,10 +198,22 @@ def steering_lacks(launcher: Path) -> list[Lack]:
     )
 
 
+def showing_lacks(launcher: Path) -> list[Lack]:
+    why = _why_not(launcher, "shows")
+    return _those(
+        (
+            why,
+            "limits that programs see",
+            f"/proc shows sandboxes the host's memory, processors and load: no FUSE for them ({why})",
+            "modprobe fuse; in a container, let it use the device 10:229 (--device /dev/fuse)",
+        )
+    )
+
+
 @cache
-def _why_not_steered(launcher: Path) -> str:
+def _why_not(launcher: Path, act: str) -> str:
     """Tries it in a namespace of its own, once: the kernel stays the same. Empty: it can."""
-    tried = subprocess.run([launcher, "steers"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([launcher, act], capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else tried.stderr.strip().rpartition(": ")[2] or "unknown"
 
 

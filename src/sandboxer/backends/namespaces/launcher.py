@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sandboxer.backends.namespaces.cgroups import Births
 from sandboxer.backends.namespaces.pool import DiskBirths
-from sandboxer.backends.namespaces.settings import CAPABILITY_SET
+from sandboxer.backends.namespaces.settings import CAPABILITY_SET, VIEWS
 from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError, Unavailable
 from sandboxer.kernel.values import value_class
 
@@ -95,6 +95,9 @@ class LaunchOrder:
             )
         fields += [f"join={path}" for path in self.cgroups.joins]
         fields += [f"mask={name}" for name in self.masks]
+        figures = self.cgroups.figures
+        fields += [f"figure.{name}={path}" for name, path in figures.items()]
+        fields += [f"view={name}" for figure, name in VIEWS if figure in figures]
         fields += ["nests=1"] if self.nests else []
         fields += [] if self.tools is None else [f"tools={self.tools}"]
         fields += [] if self.way_out is None else [f"way_out={self.way_out}"]

@@ -35,7 +35,8 @@ CAPABILITY_SET = sum(1 << number for number in CAPABILITIES.values())
 #   2: /dev, clocks and boot id of its own; the filter is an allow-list; counters of the host are covered
 #   3: kernel memory that is charged to nobody: no mbind, small attributes, an end of files in /dev/shm,
 #      few sockets whose buffers are not counted
-WALLS_VERSION = 3
+#   4: memory, processors and load as they read them are its own, not the host's
+WALLS_VERSION = 4
 
 # Entries of /proc that reach into the host. Their permissions refuse us already (nobody inside is the host's
 # root); covering them is the second wall.
@@ -46,13 +47,22 @@ _OF_THE_MACHINE = (
     "ioports", "irq", "mdstat", "modules", "mtrr", "partitions", "scsi", "swaps", "tty",
 )  # fmt: skip
 # Counters of the whole host. They move with every tenant: two sandboxes that read the same learn that they
-# share a host, and what the other does. `stat`, `meminfo` and `loadavg` stay: nproc, free and top need them.
+# share a host, and what the other does.
 _COUNTING = (
     "buddyinfo", "cgroups", "diskstats", "interrupts", "kpagecgroup", "kpagecount", "kpageflags",
     "latency_stats", "locks", "pagetypeinfo", "pressure", "sched_debug", "schedstat", "slabinfo", "softirqs",
     "vmallocinfo", "vmstat", "zoneinfo", "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr",
     "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
+# What is shown of the sandbox itself instead (guest/supervisor/view.c), and the figure without which it cannot
+# be. Where a host cannot show them they are the host's own: nproc, free and top need them.
+VIEWS = (
+    ("memory_limit", "meminfo"),
+    ("cpu_limit", "stat"),
+    ("cpu_limit", "cpuinfo"),
+    ("cpu_limit", "loadavg"),
+    ("cpu_limit", "uptime"),
+)
 # Those that a kernel lacks are left out.
 MASKED_PROC = (*_REACHING, *_OF_THE_MACHINE, *_COUNTING)
 
