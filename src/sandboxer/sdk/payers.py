@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eth_account import Account
+from eth_account.messages import encode_defunct
 from x402 import x402ClientSync
 from x402.http.utils import encode_payment_signature_header
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -44,6 +45,7 @@ class EvmPayer:
     def __init__(self, private_key: str, caps: Sequence[Cap]) -> None:
         account = Account.from_key(private_key)
         self.address: str = account.address
+        self._account = account
         self._caps = tuple(caps)
         self._client = x402ClientSync()
         register_exact_evm_client(self._client, account)
@@ -68,6 +70,11 @@ class EvmPayer:
                 self._spent[cap] = self._spent.get(cap, 0) + int(offer["amount"])
                 return signed
         return None
+
+    def sign_text(self, text: str) -> str:
+        """Returns the wallet's signature of a text (EIP-191), by which it signs in."""
+        signed = self._account.sign_message(encode_defunct(text=text))
+        return "0x" + bytes(signed.signature).hex()
 
     def _sign(self, required: Mapping[str, Any]) -> str:
         payload = self._client.create_payment_payload(PaymentRequired.model_validate(required))

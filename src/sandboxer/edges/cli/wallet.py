@@ -171,7 +171,7 @@ def balance(
 
         sandboxer wallet balance BTC --esplora https://esplora.example/api
     """
-    plan = _plan(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
+    plan = plan_of(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
     wallet = open_file(file, password_file)
 
     async def ask() -> int:
@@ -203,7 +203,7 @@ def send(
 
         sandboxer wallet send LTC ltc1q… 0.25 --user u --node-password-file pw
     """
-    plan = _plan(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
+    plan = plan_of(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
     atomic = rates.to_atomic(amount, rates.ASSETS[plan.code])
     wallet = open_file(file, password_file)
 
@@ -220,7 +220,7 @@ def send(
     print(txid)
 
 
-def _plan(
+def plan_of(
     coin: str,
     rpc: str | None,
     esplora: str | None,

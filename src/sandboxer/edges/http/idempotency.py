@@ -207,5 +207,6 @@ def _again(begun: Replay | Spent | Dropped | InFlight) -> Response:
         case InFlight():
             raise Conflict(
                 why="the first request with this Idempotency-Key is still under way",
+                reason="in_flight",
                 hint="Repeat the same request in a second.",
             )

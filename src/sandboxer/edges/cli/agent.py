@@ -1,0 +1,289 @@
+"""`agent run|status`: the loop by which an agent gives itself sandboxes, and how far a run has come."""
+
+from __future__ import annotations
+
+import json as jsons
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sandboxer.edges.cli.agent_wallets import Chosen, wallets_of
+from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.options import Json, StateDir, Url
+from sandboxer.edges.cli.output import err, out, plain, print_json, span
+from sandboxer.edges.cli.verbs import group
+from sandboxer.edges.cli.wallet import DEFAULT as WALLET
+from sandboxer.edges.cli.wallet import (
+    Esplora,
+    NodePassword,
+    PasswordFile,
+    Rpc,
+    User,
+    WalletRpc,
+)
+from sandboxer.kernel.clock import parse_duration
+from sandboxer.sdk.agent import loop, progress, steps
+from sandboxer.sdk.agent.outside import surroundings
+from sandboxer.sdk.agent.progress import End, Order, Progress, Way
+from sandboxer.sdk.credentials import Credentials, find_credentials, own_files
+
+app = group("Let an agent give itself sandboxes, layer below layer.")
+groups = {"agent": app}
+LAYERS, PAY, COINS = "Each layer", "Pay", "Pay an invoice from which node"
+FOLDER = "agents"
+Task = Annotated[str | None, typer.Option(help="The command that runs in the last layer.", metavar="CMD")]
+Depth = Annotated[int, typer.Option(min=1, max=64, help="So many layers, each made by the last.")]
+Budget = Annotated[int, typer.Option(min=0, help="Sats for all of it; bought first with --pay.")]
+State = Annotated[
+    Path | None, typer.Option(help="File of the run; one that is there goes on.", metavar="FILE")
+]
+Ttl = Annotated[str, typer.Option(help="Life of a layer, as 10m.", rich_help_panel=LAYERS)]
+Vcpus = Annotated[float, typer.Option(help="Its CPUs.", rich_help_panel=LAYERS)]
+Memory = Annotated[int, typer.Option(help="Its memory in MB.", rich_help_panel=LAYERS)]
+Disk = Annotated[int, typer.Option(help="Its disk in MB.", rich_help_panel=LAYERS)]
+Image = Annotated[str | None, typer.Option(help="Its image, with Python 3.11.", rich_help_panel=LAYERS)]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Let layers live until their time.", rich_help_panel=LAYERS)
+]
+Pay = Annotated[
+    Way, typer.Option(help="`key`: with the credit of a key; else buy --budget.", rich_help_panel=PAY)
+]
+CodeFile = Annotated[
+    Path | None, typer.Option(help="File with a gift card's words.", metavar="FILE", rich_help_panel=PAY)
+]
+KeyFile = Annotated[
+    Path | None, typer.Option(help="File with an EVM wallet's key, mode 600.", rich_help_panel=PAY)
+]
+Network = Annotated[
+    str | None, typer.Option(help="With --key-file: its network, as CAIP-2.", rich_help_panel=PAY)
+]
+Asset = Annotated[
+    str | None, typer.Option(help="With --key-file: address of the token.", rich_help_panel=PAY)
+]
+Most = Annotated[
+    int | None, typer.Option(help="With --key-file: at most so many units.", rich_help_panel=PAY)
+]
+OwnWallet = Annotated[
+    Path, typer.Option("--wallet", help="Your wallet (sandboxer wallet create).", rich_help_panel=PAY)
+]
+Tokens = Annotated[
+    list[str] | None, typer.Option("--token", help="Take a contract for an asset.", rich_help_panel=PAY)
+]
+Coin = Annotated[
+    str | None, typer.Option(help="Of an invoice: BTC, LTC, DOGE or XMR.", rich_help_panel=COINS)
+]
+CoinNetwork = Annotated[str, typer.Option(help="mainnet, testnet or regtest.", rich_help_panel=COINS)]
+_GAVE_UP, _STOPPED = Exit.REFUSED, Exit.UNAVAILABLE
+
+
+@app.command("run")
+def run(
+    ctx: typer.Context,
+    task: Task = None,
+    depth: Depth = 1,
+    budget: Budget = 0,
+    state: State = None,
+    ttl: Ttl = "10m",
+    vcpus: Vcpus = 0.5,
+    memory: Memory = 128,
+    disk: Disk = 64,
+    image: Image = None,
+    keep: Keep = False,
+    pay: Pay = Way.KEY,
+    code: CodeFile = None,
+    key_file: KeyFile = None,
+    network: Network = None,
+    asset: Asset = None,
+    most: Most = None,
+    wallet: OwnWallet = WALLET,
+    password_file: PasswordFile = None,
+    token: Tokens = None,
+    coin: Coin = None,
+    coin_network: CoinNetwork = "mainnet",
+    rpc: Rpc = None,
+    esplora: Esplora = None,
+    wallet_rpc: WalletRpc = None,
+    user: User = None,
+    node_password_file: NodePassword = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> int:
+    """Find the platform, pay, make a child, run in it, where the child does the same; end what was made.
+
+    A run is one file. Whatever ends this program, the same command with --state goes on with it: it pays
+    once, and makes one child. Ends with the code of the command, 4 if it gave up, 5 if it waits for you.
+
+    Examples:
+
+        sandboxer agent run --depth 3 --task 'uname -a'
+
+        sandboxer agent run --task 'python3 -V' --budget 2000 --pay x402 --key-file k --network eip155:8453
+          --asset 0x83… --most 2000000 --url https://sandboxes.example
+
+        sandboxer agent run --state run.json
+    """
+    if pay is not Way.KEY and not budget and state is None:
+        raise typer.BadParameter("--pay buys --budget SATS; say how much")
+    given = ctx.params
+    node = {name: given[name] for name in ("rpc", "esplora", "wallet_rpc", "user")}
+    rest = {name: given[name] for name in Chosen.__slots__ if name in given}
+    order = Order(
+        depth=depth,
+        task=task or "",
+        way=pay,
+        budget_sats=budget,
+        ttl_s=int(parse_duration(ttl, field="ttl").total_seconds()),
+        vcpus=vcpus,
+        memory_mb=memory,
+        disk_mb=disk,
+        image=image,
+        coin=coin.upper() if coin else None,
+        gift_code=None if code is None else code.read_text().strip(),
+        keep=keep,
+    )
+    chosen = Chosen(tokens=tuple(token or ()), node=node, **rest)
+    return _run(order, chosen, state, url=url, state_dir=state_dir, is_json=json)
+
+
+def _run(
+    order: Order,
+    chosen: Chosen,
+    state: Path | None,
+    *,
+    url: str | None,
+    state_dir: Path | None,
+    is_json: bool,
+) -> int:
+    now = time.time()
+    begun = progress.begin(order, now=now)
+    path = (state or own_files().folder / FOLDER / f"{begun.run}.json").expanduser()
+    file = loop.StateFile(path)
+    try:
+        with file.alone():
+            kept = _read(file)
+            if kept is None and not order.task:
+                raise CommandFailed("there is nothing to run", next_step="Name a command: --task 'uname -a'.")
+            known = begun if kept is None else kept
+            found = _credentials(known.order, url, state_dir)
+            known = replace(known, order=replace(known.order, url=known.order.url or found.url))
+            wallet, coins = wallets_of(known.order.way, chosen)
+            around = surroundings(
+                replace(found, url=known.order.url), wallet=wallet, coins=coins, now=time.time
+            )
+            with _shown(is_json=is_json) as watch:
+                ended = loop.run(file, known, around, watch=watch)
+    except loop.HeldElsewhere as error:
+        why = steps.RULES[steps.Blocker.RACE]
+        raise CommandFailed(f"{error} ({steps.Blocker.RACE.value})", next_step=why.do) from None
+    return _tell(ended, path, is_json=is_json)
+
+
+def _credentials(order: Order, url: str | None, state_dir: Path | None) -> Credentials:
+    """Who pays for itself begins without a key, and must not borrow one by chance."""
+    if order.way is Way.KEY:
+        owner_file = None if state_dir is None else state_dir / "owner.json"
+        return find_credentials(url=url or order.url or None, owner_file=owner_file)
+    found = find_credentials(url=url or order.url or None, is_optional=True)
+    return Credentials("", "", found.url)
+
+
+def _read(file: loop.StateFile) -> Progress | None:
+    try:
+        return file.read()
+    except loop.UnreadableState as error:
+        raise CommandFailed(str(error), next_step="Name the file of a run, or another.") from None
+
+
+@contextmanager
+def _shown(*, is_json: bool) -> Iterator[loop.Watcher]:
+    """Shows the steps as they are done, to people; the result goes to stdout when it is there."""
+    if is_json or not err.is_terminal:
+        yield lambda known: None
+        return
+    with Live(console=err, refresh_per_second=8, transient=True) as live:
+        yield lambda known: live.update(table_of(known))
+
+
+def _tell(ended: Progress, path: Path, *, is_json: bool) -> int:
+    said = {**progress.report(ended), "file": str(path)}
+    if is_json:
+        print_json(said)
+    else:
+        if ended.result is not None:
+            out.out(ended.result.output, end="", highlight=False)
+            err.out(ended.result.errors, end="", highlight=False)
+        err.print(table_of(ended))
+        if ended.end is None:
+            err.print(f"Go on: sandboxer agent run --state {path}", soft_wrap=True)
+    if ended.end is End.DONE:
+        return 0 if ended.result is None else ended.result.exit_code
+    return int(_GAVE_UP if ended.end is End.GAVE_UP else _STOPPED)
+
+
+@app.command("status")
+def status(
+    file: Annotated[Path, typer.Argument(help="File of a run.", metavar="FILE")], json: Json = False
+) -> None:
+    """Show how far a run has come, what holds it up, and what to do.
+
+    Examples:
+
+        sandboxer agent status run.json
+    """
+    known = _read(loop.StateFile(file.expanduser()))
+    if known is None:
+        raise CommandFailed(f"There is no run in {file}.", next_step="Begin one: sandboxer agent run.")
+    if json:
+        print_json({**progress.report(known), "steps": [dict(row) for row in _rows(known)]})
+        return
+    out.print(table_of(known))
+    if known.result is not None and known.result.below:
+        out.print(plain(jsons.dumps(known.result.below, indent=2)))
+
+
+def _rows(known: Progress) -> Iterator[dict[str, Any]]:
+    """What became of each step, with the last thing that was said of it."""
+    order = [row.step for row in steps.TABLE]
+    here = order.index(known.step)
+    said = {event.step: event.what for event in known.events}
+    for number, step in enumerate(order):
+        if step.value in known.passed:
+            yield {"step": step.value, "state": "nothing to do", "what": known.passed[step.value]}
+            continue
+        state = "done" if number < here or known.end is End.DONE else ""
+        if number == here and known.end is not End.DONE:
+            state = "now" if known.trouble is None else known.trouble.reaction
+        yield {"step": step.value, "state": state, "what": said.get(step.value, "")}
+
+
+_STYLES = {"done": "green", "now": "bold", "wait": "yellow", "stop": "bold red", "give_up": "bold red"}
+
+
+def table_of(known: Progress) -> Group:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("STEP", "", "WHAT"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    for row in _rows(known):
+        state = Text(row["state"], style=_STYLES.get(row["state"], "dim"))
+        table.add_row(row["step"], state, plain(row["what"].splitlines()[0] if row["what"] else ""))
+    return Group(table, *_footer(known))
+
+
+def _footer(known: Progress) -> Iterator[Text]:
+    if known.trouble is not None:
+        rule = steps.RULES[steps.Blocker(known.trouble.blocker)]
+        yield Text(f"\n{known.trouble.blocker}: ", "bold") + plain(known.trouble.why)
+        yield Text(rule.do, "dim")
+    if known.ended_at is not None:
+        took = span(known.ended_at - known.begun_at)
+        yield Text(f"\n{(known.end or End.DONE).value} after {took}, {progress.spent(known)} sats", "dim")

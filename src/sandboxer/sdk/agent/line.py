@@ -1,0 +1,193 @@
+"""Asks the platform by Python's own HTTP, over the network or a unix socket, and turns refusals into the
+named states of a run.
+
+A request is sent once. What is to be repeated, and when, is decided by the table of steps and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from sandboxer.sdk.agent.steps import Blocked, Blocker
+
+# Headers of a signature: of method, path with query, and the body's SHA-256.
+Signing = Callable[[str, str, str], Mapping[str, str]]
+# What the server takes to answer, beyond what a request asks it to wait.
+PATIENCE_S = 60.0
+MOST_BYTES = 16 * 1024 * 1024
+# Said where the platform names no time.
+_BUSY_PAUSE_S = 1.0
+
+
+class HeldUp(Exception):
+    """The platform did not do it, for a reason that has a name."""
+
+    def __init__(self, blocked: Blocked, status: int = 0, problem: Mapping[str, Any] | None = None) -> None:
+        super().__init__(blocked.why)
+        self.blocked = blocked
+        self.status = status
+        self.problem = problem or {}
+
+    def fact(self, name: str) -> Any:
+        facts = self.problem.get("facts")
+        if isinstance(facts, Mapping) and name in facts:
+            return facts[name]
+        return self.problem.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            why = f"the answer is no JSON: {self.content[:80]!r}"
+            raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
+
+
+class Line:
+    """One platform, as one caller."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        socket_path: str | None = None,
+        signing: Signing | None = None,
+        trust: ssl.SSLContext | None = None,
+        is_inside: bool = False,
+    ) -> None:
+        self._parts = urlsplit(url)
+        self._socket_path = socket_path
+        self._signing = signing
+        self._trust = trust
+        self._is_inside = is_inside
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        body: object = None,
+        *,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        waits_s: float = 0.0,
+        also: tuple[int, ...] = (),
+        is_signed: bool = True,
+    ) -> Reply:
+        """Returns the answer, if its status is below 400 or in `also`. Raises HeldUp."""
+        raw = content if content is not None else b"" if body is None else json.dumps(body).encode()
+        head = {"content-length": str(len(raw)), **(headers or {})}
+        if body is not None:
+            head["content-type"] = "application/json"
+        if self._signing is not None and is_signed:
+            head |= self._signing(method, target, hashlib.sha256(raw).hexdigest())
+        reply = self._sent(method, target, raw, head, PATIENCE_S + waits_s)
+        if reply.status < 400 or reply.status in also:
+            return reply
+        raise refusal_of(reply, is_inside=self._is_inside)
+
+    def _sent(self, method: str, target: str, raw: bytes, head: Mapping[str, str], within_s: float) -> Reply:
+        connection = self._connection(within_s)
+        try:
+            connection.request(method, target, raw, dict(head))
+            answer = connection.getresponse()
+            content = answer.read(MOST_BYTES)
+            return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+        except FileNotFoundError as error:
+            blocker = Blocker.ORPHAN if self._is_inside else Blocker.UNAVAILABLE
+            raise HeldUp(Blocked(blocker, f"there is no socket to ask by: {error}")) from None
+        except (OSError, http.client.error) as error:
+            why = f"{method} {target.partition('?')[0]} was not answered: {error!r}"
+            raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
+        finally:
+            connection.close()
+
+    def _connection(self, within_s: float) -> http.client.HTTPConnection:
+        if self._socket_path is not None:
+            return _BySocket(self._socket_path, within_s)
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=within_s, context=self._trust)
+        return http.client.HTTPConnection(host, port, timeout=within_s)
+
+
+class _BySocket(http.client.HTTPConnection):
+    def __init__(self, path: str, within_s: float) -> None:
+        super().__init__("localhost", timeout=within_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def refusal_of(reply: Reply, *, is_inside: bool, now: Callable[[], float] = time.time) -> HeldUp:
+    """Returns the named state of an answer of 400 and above."""
+    try:
+        problem = json.loads(reply.content)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"title": f"HTTP {reply.status}"}
+    held = HeldUp(Blocked(Blocker.REFUSED, _words(problem)), reply.status, problem)
+    blocker = _blocker(reply.status, held, is_inside)
+    changes: dict[str, Any] = {}
+    if blocker is Blocker.CLOCK_SKEW and (server := _seconds(held.fact("server_time"))) is not None:
+        changes["clock_offset_s"] = server - now()
+    held.blocked = Blocked(blocker, held.blocked.why, _retry_after(reply, blocker), changes=changes)
+    return held
+
+
+def _blocker(status: int, held: HeldUp, is_inside: bool) -> Blocker:
+    reason = held.fact("reason")
+    if is_inside and (status == 401 or reason == "not_active"):
+        return Blocker.ORPHAN
+    if reason in ("clock_skew", "server_clock") or reason == "before_start":
+        return Blocker.CLOCK_SKEW if reason == "clock_skew" else Blocker.UNAVAILABLE
+    if status == 409 and reason == "in_flight":
+        return Blocker.RACE
+    if status == 429:
+        return Blocker.RATE_LIMIT
+    if status == 401:
+        return Blocker.LOST_KEY
+    if status == 402:
+        return Blocker.NO_MONEY
+    return Blocker.UNAVAILABLE if status >= 500 or status == 408 else Blocker.REFUSED
+
+
+def _retry_after(reply: Reply, blocker: Blocker) -> float | None:
+    said = reply.headers.get("retry-after", "")
+    if blocker in (Blocker.RATE_LIMIT, Blocker.UNAVAILABLE) and said.isdecimal():
+        return float(said)
+    return _BUSY_PAUSE_S if blocker is Blocker.RATE_LIMIT else None
+
+
+def _words(problem: Mapping[str, Any]) -> str:
+    said = str(problem.get("detail") or problem.get("title") or "it said no")
+    return f"{said} {problem['next_step']}" if problem.get("next_step") else said
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, int | float):
+        return float(value)
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except ValueError:
+        return None
