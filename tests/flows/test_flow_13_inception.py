@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from sandboxer.payments import tables
 from sandboxer.payments.chains.configuration import Cap as CoinCap
 from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.sdk.agent import outside
+from sandboxer.sdk.agent.payment import NotBroadcast, Signed
 from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
 from sandboxer.sdk.credentials import Credentials
 from sandboxer.sdk.payers import Cap, EvmPayer
 from sandboxer.settings import Settings
+from testchains.core_client import RpcError
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from testchains.litecoin import Litecoin
@@ -291,6 +294,76 @@ async def test_an_invoice_that_ended_unpaid_is_asked_for_anew(litecoin: Litecoin
         assert ended.end is End.DONE, ended.trouble
         assert run.troubles[0] == "expired_invoice"
         assert await outputs(served) == 1
+
+
+class BankCoins:
+    """The node's own wallet, whose payments can be spent doubly; it counts what it signed."""
+
+    def __init__(self, litecoin: Litecoin) -> None:
+        self._litecoin = litecoin
+        self.signed: list[str] = []
+
+    def prepare(self, address: str, atomic: int) -> Signed:
+        bank = self._litecoin.call
+        raw = bank("createrawtransaction", [], [{address: str(Decimal(atomic) / 10**8)}], 0, True)
+        funded = bank("fundrawtransaction", raw, {"replaceable": True})["hex"]
+        made = bank("signrawtransactionwithwallet", funded)["hex"]
+        self.signed.append(bank("decoderawtransaction", made)["txid"])
+        return Signed(self.signed[-1], made)
+
+    def broadcast(self, signed: Signed) -> None:
+        try:
+            self._litecoin.call("sendrawtransaction", signed.raw)
+        except RpcError as error:
+            if "already" not in str(error):
+                raise NotBroadcast(str(error)) from None
+
+
+async def test_a_payment_that_the_chain_takes_back_is_sent_again_and_never_signed_again(
+    litecoin: Litecoin, tmp_path: Path
+) -> None:
+    """Somebody spends the same coins elsewhere: the run stops and says so, and pays no second time."""
+    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
+        coins = BankCoins(litecoin)
+        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
+        run.longest_pause_s = 0.3
+
+        def watch(known: Progress) -> None:
+            if known.payment is not None and known.payment.state == "seen" and len(coins.signed) == 1:
+                litecoin.double_spend(coins.signed[0])
+                coins.signed.append("spent doubly")
+
+        stopped = await run.go(watch)
+        assert stopped.end is None
+        assert run.troubles[0] == "reversed_confirmation"
+        assert set(run.troubles) == {"reversed_confirmation", "failed_broadcast"}
+        assert stopped.payment is not None
+        assert coins.signed == [stopped.payment.txid, "spent doubly"]
+        litecoin.mine()
+
+
+async def test_a_reorganisation_before_the_payment_is_deep_is_waited_out(
+    litecoin: Litecoin, tmp_path: Path
+) -> None:
+    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
+        coins = BankCoins(litecoin)
+        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
+        run.longest_pause_s = 0.3
+        states: list[str | None] = []
+
+        def watch(known: Progress) -> None:
+            if known.payment is None or known.step is not Step.POLL_CONFIRMATION:
+                return
+            states.append(known.payment.state)
+            if states.count("confirming") == 1 and states[-1] == "confirming":
+                litecoin.reorg(1)
+            else:
+                litecoin.mine()
+
+        ended = await run.go(watch)
+        assert ended.end is End.DONE, ended.trouble
+        assert states.count("confirming") >= 1
+        assert (len(coins.signed), await outputs(served)) == (1, 1)
 
 
 async def outputs(served: Served) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandboxer.sdk.agent import loop, steps
+from sandboxer.sdk.agent.line import Reply, refusal_of
 from sandboxer.sdk.agent.progress import (
     Bill,
     Child,
@@ -125,6 +126,17 @@ def test_where_the_parent_paid_or_there_is_a_key_nothing_is_paid() -> None:
         assert len(known.passed) == 4
 
 
+@pytest.mark.parametrize("blocker", Blocker)
+def test_who_paid_nothing_is_never_sent_back_to_a_step_of_payment(blocker: Blocker) -> None:
+    known = begin(order(way=Way.KEY), now=NOW)
+    while known.step is not Step.CREATE_CHILD:
+        known = advance(known, Done(FILLS[known.step]), now=NOW)
+    known = advance(known, Blocked(blocker, "why"), now=NOW)
+    if known.end is None:
+        steps.demand_before(known)
+    assert known.step is Step.CREATE_CHILD
+
+
 def test_a_run_inside_gives_up_where_one_outside_waits_for_somebody() -> None:
     known = replace(at(Step.CREATE_CHILD), place=Place(sandbox="s", socket="/s"))
     assert advance(known, Blocked(Blocker.NO_MONEY, "why"), now=NOW).end is End.GAVE_UP
@@ -177,6 +189,19 @@ def test_a_run_that_waits_for_somebody_goes_on_with_new_patience() -> None:
     assert (again.trouble, again.step, dict(again.tries)) == (None, Step.SEND_PAYMENT, {})
 
 
+def test_a_larger_budget_is_taken_until_something_was_asked_for_by_the_smaller() -> None:
+    for step, taken in ((Step.FETCH_PRICING, 50), (Step.CREATE_INVOICE, 10)):
+        known = steps.with_order(at(step), url="http://other", budget_sats=50)
+        assert (known.order.budget_sats, known.order.url) == (taken, "http://x")
+
+
+def test_the_guide_says_of_every_named_state_what_the_table_says() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/agents.md").read_text()
+    for blocker, rule in steps.RULES.items():
+        assert f"| `{blocker.value}` | {rule.means} | {rule.do} |" in guide
+    assert all(f"| `{step.value}` |" in guide for step in Step)
+
+
 @pytest.mark.parametrize("step", Step)
 def test_a_run_is_the_same_after_its_file(step: Step) -> None:
     known = advance(at(step), Kept({"leftovers": ("a",)}, "said"), now=NOW)
@@ -216,6 +241,36 @@ def test_what_a_child_is_given_needs_python_alone_and_packs_itself_again(tmp_pat
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(zipfile.ZipFile(io.BytesIO(loop.packed())).namelist()) == {*loop.PACKED, "__main__.py"}
+
+
+@pytest.mark.parametrize(
+    ("status", "problem", "is_inside", "blocker"),
+    [
+        (401, {"reason": "clock_skew", "server_time": 1_000_100}, False, Blocker.CLOCK_SKEW),
+        (401, {"reason": "invalid_key"}, False, Blocker.LOST_KEY),
+        (401, {"reason": "before_start"}, False, Blocker.UNAVAILABLE),
+        (401, {}, True, Blocker.ORPHAN),
+        (403, {"reason": "not_active"}, True, Blocker.ORPHAN),
+        (403, {"reason": "not_active"}, False, Blocker.REFUSED),
+        (402, {}, False, Blocker.NO_MONEY),
+        (409, {"reason": "in_flight"}, False, Blocker.RACE),
+        (409, {}, False, Blocker.REFUSED),
+        (429, {}, False, Blocker.RATE_LIMIT),
+        (503, {}, False, Blocker.UNAVAILABLE),
+        (502, {}, True, Blocker.UNAVAILABLE),
+    ],
+)
+def test_a_refusal_has_a_name(
+    status: int, problem: dict[str, Any], is_inside: bool, blocker: Blocker
+) -> None:
+    content = json.dumps({"detail": "no", "facts": problem}).encode()
+    held = refusal_of(
+        Reply(status, {"retry-after": "17"}, content), is_inside=is_inside, now=lambda: NOW
+    ).blocked
+    assert (held.blocker, held.why) == (blocker, "no")
+    waits = blocker in (Blocker.RATE_LIMIT, Blocker.UNAVAILABLE)
+    assert held.retry_after_s == (17.0 if waits else None)
+    assert held.changes == ({"clock_offset_s": 100.0} if blocker is Blocker.CLOCK_SKEW else {})
 
 
 def test_the_deepest_cause_is_what_is_reported() -> None:

@@ -175,7 +175,7 @@ def _run(
                 raise CommandFailed("there is nothing to run", next_step="Name a command: --task 'uname -a'.")
             known = begun if kept is None else kept
             found = _credentials(known.order, url, state_dir)
-            known = replace(known, order=replace(known.order, url=known.order.url or found.url))
+            known = steps.with_order(known, url=found.url, budget_sats=order.budget_sats)
             wallet, coins = wallets_of(known.order.way, chosen)
             around = surroundings(
                 replace(found, url=known.order.url), wallet=wallet, coins=coins, now=time.time

@@ -366,8 +366,8 @@ def _of_child(line: Line, child: Child, held: HeldUp) -> Outcome:
     state = seen.json["state"] if seen.status < 400 else "destroyed"
     if state in _UNPAID:
         return Blocked(Blocker.NO_MONEY, f"{child.id} is {state}: its account has no credit left")
-    if state in _OVER and seen.status < 400 and _was_its_time(seen.json):
-        return Blocked(Blocker.TTL, f"the time of {child.id} was over at {seen.json['expires_at']}")
+    if state in _OVER and seen.status < 400 and seen.json["reason"] == "ttl":
+        return Blocked(Blocker.TTL, f"the time of {child.id} was over at {seen.json['ended_at']}")
     if state in (*_OVER, "failed", "stopped"):
         why = seen.json.get("reason") if seen.status < 400 else "nothing is known of it"
         return Blocked(Blocker.CHILD_LOST, f"{child.id} is {state}: {why}")
@@ -375,12 +375,6 @@ def _of_child(line: Line, child: Child, held: HeldUp) -> Outcome:
         # Its processes ended with a stop, and it was started again.
         return Blocked(Blocker.CHILD_LOST, f"what ran in {child.id} is gone: {held.blocked.why}")
     return Blocked(Blocker.UNAVAILABLE, held.blocked.why, held.blocked.retry_after_s)
-
-
-def _was_its_time(seen: Mapping[str, Any]) -> bool:
-    """Both moments are the platform's own."""
-    over, ended = payment.moment(seen["expires_at"]), payment.moment(seen["ended_at"])
-    return seen["state"] == "expired" or (over is not None and ended is not None and ended >= over)
 
 
 _ACTS: Mapping[Step, Callable[[Surroundings, Progress], Outcome]] = {

@@ -71,12 +71,14 @@ class Line:
         signing: Signing | None = None,
         trust: ssl.SSLContext | None = None,
         is_inside: bool = False,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._parts = urlsplit(url)
         self._socket_path = socket_path
         self._signing = signing
         self._trust = trust
         self._is_inside = is_inside
+        self._now = now
 
     def ask(
         self,
@@ -100,7 +102,7 @@ class Line:
         reply = self._sent(method, target, raw, head, PATIENCE_S + waits_s)
         if reply.status < 400 or reply.status in also:
             return reply
-        raise refusal_of(reply, is_inside=self._is_inside)
+        raise refusal_of(reply, is_inside=self._is_inside, now=self._now)
 
     def _sent(self, method: str, target: str, raw: bytes, head: Mapping[str, str], within_s: float) -> Reply:
         connection = self._connection(within_s)

@@ -65,6 +65,7 @@ def surroundings(
             socket_path=socket_of(credentials.url),
             signing=_signing(credentials, progress, now),
             trust=trust,
+            now=now,
         )
 
     return Surroundings(line=line, archive=packed, now=now, wallet=wallet, coins=coins)

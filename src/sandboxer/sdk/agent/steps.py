@@ -260,6 +260,7 @@ TABLE: tuple[Row, ...] = (
     Row(step=Step.CREATE_CHILD, before=_known("tools"), after=_has_child),
     Row(step=Step.EXECUTE_IN_CHILD, before=_has_child, after=_known("result")),
 )
+_PAYING = frozenset({Step.CREATE_INVOICE, Step.SEND_PAYMENT, Step.POLL_CONFIRMATION, Step.RECEIVE_KEYS})
 ROWS: Mapping[Step, Row] = {row.step: row for row in TABLE}
 
 
@@ -336,6 +337,9 @@ def _held_up(progress: Progress, outcome: Blocked, now: float) -> Progress:
     rule = RULES[outcome.blocker]
     tries = progress.tries.get(outcome.blocker, 0) + 1
     reaction = rule.reaction if tries <= rule.most else rule.then
+    if reaction is Reaction.ANEW and rule.back_to in _PAYING and paid_for(progress) is not None:
+        # What was never paid for by this run cannot be had again by it.
+        reaction = Reaction.STOP
     if reaction is Reaction.STOP and progress.place is not None and progress.place.socket is not None:
         # Inside nobody mends anything: whoever made this sandbox has to know.
         reaction = Reaction.GIVE_UP
@@ -385,6 +389,16 @@ def resumed(progress: Progress, *, now: float) -> Progress:
         return progress
     tries = {name: n for name, n in progress.tries.items() if name != progress.trouble.blocker}
     return _told(replace(progress, trouble=None, tries=tries), "run again", now)
+
+
+def with_order(progress: Progress, *, url: str, budget_sats: int) -> Progress:
+    """Returns the run with what may be said again: an address where none is known, and a larger budget as
+    long as nothing was asked for by the smaller one.
+    """
+    order = replace(progress.order, url=progress.order.url or url)
+    if progress.price is None:
+        order = replace(order, budget_sats=max(order.budget_sats, budget_sats))
+    return replace(progress, order=order)
 
 
 def is_stopped(progress: Progress) -> bool:
