@@ -8,9 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,13 +16,13 @@ from sandboxer.backends.contract import Handle
 from sandboxer.backends.contract import Order as BackendOrder
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.sdk.agent import acts, loop, outside
-from sandboxer.sdk.agent.acts import ARCHIVE, STATE, Surroundings
-from sandboxer.sdk.agent.line import Line, Reply
+from sandboxer.sdk.agent.acts import ARCHIVE, STATE
+from sandboxer.sdk.agent.line import Reply
 from sandboxer.sdk.agent.progress import End, Order, Progress, Step, begin, to_json
 from sandboxer.sdk.agent.steps import Blocked, Blocker, Kept
 from sandboxer.sdk.credentials import Credentials
 from sandboxer.settings import Settings
-from tests.support.agent_runs import Run, looks, order_for, owner_of, run_of, said
+from tests.support.agent_runs import Run, looks, lying, order_for, owner_of, run_of, said
 from tests.support.http.accounts import funded
 from tests.support.http.real import IMAGES, on_real_walls, why_not
 from tests.support.http.served import Served, serving
@@ -43,31 +41,6 @@ class Slow(Scripted):
         self.begun.set()
         await self.go_on.wait()
         return await super().provision(order)
-
-
-class Lying(Line):
-    """A line on which a test may lose, keep back or change an answer."""
-
-    def __init__(
-        self, *args: Any, bend: Callable[[str, str, Callable[[], Reply]], Reply], **more: Any
-    ) -> None:
-        super().__init__(*args, **more)
-        self._bend = bend
-
-    def _sent(self, method: str, target: str, *rest: Any) -> Reply:
-        return self._bend(method, target, lambda: super(Lying, self)._sent(method, target, *rest))
-
-
-def lying(served: Served, bend: Callable[[str, str, Callable[[], Reply]], Reply]) -> Surroundings:
-    """The owner's surroundings, with such a line."""
-    key = owner_of(served)
-    honest = outside.surroundings(key)
-
-    def line(progress: Progress) -> Line:
-        signing = outside._signing(key, progress, time.time)
-        return Lying(served.url, signing=signing, bend=bend)
-
-    return replace(honest, line=line)
 
 
 def living(served: Served) -> set[str]:
@@ -99,7 +72,11 @@ async def test_every_answer_may_be_lost_and_nothing_is_done_twice(free: Served, 
             raise acts.HeldUp(Blocked(Blocker.UNAVAILABLE, f"lost: {what}"))
         return reply
 
-    run = Run(tmp_path / "run.json", order_for(free, task="date +%s%N"), lying(free, bend))
+    run = Run(
+        tmp_path / "run.json",
+        order_for(free, task="date +%s%N"),
+        lying(outside.surroundings(owner_of(free)), owner_of(free), bend),
+    )
     ended = await run.go()
     assert (ended.end, set(run.troubles)) == (End.DONE, {"unavailable"}), said(ended)
     assert len(lost) >= 10
@@ -117,7 +94,11 @@ async def test_a_stale_answer_about_the_child_is_not_believed_for_ever(free: Ser
             return Reply(502, {}, b'{"code": "backend_lost", "detail": "it does not answer"}')
         return send()
 
-    run = Run(tmp_path / "run.json", order_for(free), lying(free, bend))
+    run = Run(
+        tmp_path / "run.json",
+        order_for(free),
+        lying(outside.surroundings(owner_of(free)), owner_of(free), bend),
+    )
     ended = await run.go()
     assert (ended.end, run.troubles) == (End.DONE, ["unavailable"] * 3)
     assert await all_made(free) == 1

@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +24,7 @@ from sandboxer.payments import tables
 from sandboxer.payments.chains.configuration import Cap as CoinCap
 from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.sdk.agent import outside
+from sandboxer.sdk.agent.line import Reply
 from sandboxer.sdk.agent.payment import NotBroadcast, Signed
 from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
 from sandboxer.sdk.credentials import Credentials
@@ -33,7 +34,7 @@ from testchains.core_client import RpcError
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from testchains.litecoin import Litecoin
-from tests.support.agent_runs import Run, looks
+from tests.support.agent_runs import Run, looks, lying
 from tests.support.chains.evm import evm
 from tests.support.http.gift_cards import free_card
 from tests.support.http.real import IMAGES, on_real_walls, why_not
@@ -174,6 +175,33 @@ async def test_a_key_whose_answer_was_lost_is_made_again_by_the_wallet(evm: Anvi
         ended = await run.go()
         assert (ended.end, run.troubles) == (End.DONE, ["lost_key"]), ended.trouble
         assert len(await payments(served)) == 1
+
+
+async def test_money_that_is_gone_after_it_was_confirmed_is_looked_for_where_it_came_from(
+    evm: Anvil, tmp_path: Path
+) -> None:
+    """The platform refuses the child for lack of money, and says that the payment is in doubt: the run waits
+    for that payment, and makes no other.
+    """
+    key = evm.new_wallet(5_000_000)
+    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
+        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
+        is_gone: list[str] = []
+
+        def bend(method: str, target: str, send: Callable[[], Reply]) -> Reply:
+            if (method, target) == ("POST", "/v1/sandboxes") and not is_gone:
+                is_gone.append(target)
+                return Reply(402, {}, b'{"detail": "not enough credit"}')
+            if target.startswith("/v1/payments/") and len(is_gone) == 1:
+                is_gone.append(target)
+                return Reply(200, {}, b'{"state": "doubted"}')
+            return send()
+
+        run.around = lying(run.around, Credentials("", "", served.url), bend)
+        ended = await run.go()
+        assert (ended.end, run.troubles) == (End.DONE, ["reversed_confirmation"]), ended.trouble
+        (payment,) = await payments(served)
+        assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
 
 
 async def test_what_a_wallet_cannot_pay_now_it_pays_later_and_once(evm: Anvil, tmp_path: Path) -> None:
@@ -355,14 +383,14 @@ async def test_a_reorganisation_before_the_payment_is_deep_is_waited_out(
             if known.payment is None or known.step is not Step.POLL_CONFIRMATION:
                 return
             states.append(known.payment.state)
-            if states.count("confirming") == 1 and states[-1] == "confirming":
+            if states[-1] == "seen":
+                litecoin.mine(1 if states.count("seen") == 1 else 2)
+            elif states[-1] == "confirming" and states.count("confirming") == 1:
                 litecoin.reorg(1)
-            else:
-                litecoin.mine()
 
         ended = await run.go(watch)
         assert ended.end is End.DONE, ended.trouble
-        assert states.count("confirming") >= 1
+        assert (states.count("seen"), "confirming" in states) == (2, True)
         assert (len(coins.signed), await outputs(served)) == (1, 1)
 
 

@@ -6,18 +6,17 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sandboxer.sdk.agent import loop, outside
 from sandboxer.sdk.agent.acts import Surroundings
-from sandboxer.sdk.agent.payment import NotBroadcast, Signed, WalletLocked
+from sandboxer.sdk.agent.line import Line, Reply
 from sandboxer.sdk.agent.progress import Order, Progress, begin, report
 from sandboxer.sdk.credentials import Credentials
 from tests.support.http.served import Served
 
-# A child of the scripted backend answers every command with this.
 TASK = "echo done"
 
 
@@ -90,23 +89,24 @@ async def looks(within_s: float = 30.0) -> AsyncIterator[None]:
             await asyncio.sleep(0.05)
 
 
-@dataclass
-class ScriptedCoins:
-    """A wallet and its network: both do what a test says, and count what moved."""
+Bend = Callable[[str, str, Callable[[], Reply]], Reply]
 
-    is_locked: bool = False
-    refuses: int = 0
-    prepared: int = 0
-    sent: list[str] = field(default_factory=list)
 
-    def prepare(self, address: str, atomic: int) -> Signed:
-        if self.is_locked:
-            raise WalletLocked("the wallet is locked")
-        self.prepared += 1
-        return Signed(f"{self.prepared:064x}", f"{atomic:x}".zfill(16))
+class Lying(Line):
+    """A line on which a test may lose, keep back or change an answer."""
 
-    def broadcast(self, signed: Signed) -> None:
-        if self.refuses:
-            self.refuses -= 1
-            raise NotBroadcast("the node refuses it")
-        self.sent.append(signed.txid)
+    def __init__(self, *args: Any, bend: Bend, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._bend = bend
+
+    def _sent(self, method: str, target: str, *rest: Any) -> Reply:
+        return self._bend(method, target, lambda: super(Lying, self)._sent(method, target, *rest))
+
+
+def lying(honest: Surroundings, key: Credentials, bend: Bend) -> Surroundings:
+    """The same surroundings, with such a line."""
+
+    def line(progress: Progress) -> Line:
+        return Lying(key.url, signing=outside._signing(key, progress, time.time), bend=bend)
+
+    return replace(honest, line=line)

@@ -127,8 +127,9 @@ def run(
 
         sandboxer agent run --depth 3 --task 'uname -a'
 
-        sandboxer agent run --task 'python3 -V' --budget 2000 --pay x402 --key-file k --network eip155:8453
-          --asset 0x83… --most 2000000 --url https://sandboxes.example
+        sandboxer agent run --task 'uname -a' --budget 2000 --pay x402
+
+        sandboxer agent run --task 'uname -a' --budget 2000 --pay gift-card --code f
 
         sandboxer agent run --state run.json
     """
