@@ -21,6 +21,7 @@ from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from tests.support import reading_agent
 from tests.support.chains.evm import evm
+from tests.support.flows import Charging
 from tests.support.http.real import IMAGES, on_real_walls, why_not
 from tests.support.http.served import Served
 from tests.support.http.x402 import shop
@@ -89,3 +90,7 @@ async def test_what_is_found_is_for_everybody_can_be_kept_and_changes_nothing(se
 
 def _events(conn: Connection) -> int:
     return conn.execute(select(func.count()).select_from(events)).scalar_one()
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(1)

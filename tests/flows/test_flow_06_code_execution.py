@@ -11,6 +11,7 @@ import base64
 
 import pytest
 
+from tests.support.flows import Charging
 from tests.support.http.execute import SMALL, look, nothing_left, printed, run, submit, until
 from tests.support.http.flows import flow
 from tests.support.http.real import IMAGES, real  # noqa: F401
@@ -124,3 +125,7 @@ async def test_languages_beyond_the_small_image_run_in_the_large_one(real: Serve
     assert {language: task.result()["stdout"] for language, task in runs.items()} == dict.fromkeys(
         FROM_THE_LARGE_IMAGE, "hello\n"
     )
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(6)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.flows import Charging
 from tests.support.http.flows import flow
 from tests.support.http.real import IMAGES, real  # noqa: F401
 from tests.support.http.served import Served
@@ -162,3 +163,7 @@ async def test_pictures_and_tables_come_as_themselves(real: Served) -> None:
     (shown,) = framed["results"]
     assert "<table" in shown["text/html"]
     assert "a" in shown["text/plain"]
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(7)

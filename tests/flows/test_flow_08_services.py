@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from tests.support.access import Proxied, proxied, real  # noqa: F401
+from tests.support.flows import Charging
 from tests.support.http.signed import Client
 
 # Counts its visitors in a file; says who it is by its process id.
@@ -167,3 +168,7 @@ async def _until(agent: Client, state: str) -> dict[str, Any]:
         assert time.monotonic() < deadline, found
         await asyncio.sleep(0.02)
     return found  # type: ignore[no-any-return]
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(8)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sandboxer.settings import Settings
+from tests.support.flows import Charging
 from tests.support.http.real import GUEST, IMAGES, why_not
 from tests.support.http.served import Served, serving
 
@@ -124,3 +125,7 @@ async def outlives(real: Served, sandbox: str, first: str, clone: str) -> None:
     assert dropped.json()["state"] == "dropped"
     assert await sh(real, clone, "cat /work/app/state.py") == "x = 42\n"
     assert (await real.client.post(f"/v1/snapshots/{first}/clone", {})).status_code == 409
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(9)

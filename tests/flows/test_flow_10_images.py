@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 
 from tests.support.flows import (
+    Charging,
     real,  # noqa: F401
     sh_as,
 )
@@ -120,3 +121,7 @@ async def test_nothing_with_secrets_becomes_public_and_nothing_altered_is_used(r
     assert (await bob.post("/v1/sandboxes", {"image": image["id"]})).status_code == 409
     assert (await bob.get(f"{path}/export")).status_code == 409
     assert (await bob.delete(path)).json()["state"] == "dropped"
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(10)

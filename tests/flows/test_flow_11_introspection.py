@@ -6,6 +6,7 @@ HTTP, against the real backend, and each answer held against what the platform t
 
 from __future__ import annotations
 
+from tests.support.flows import Charging
 from tests.support.http.flows import flow
 from tests.support.http.real import IMAGES, real  # noqa: F401
 from tests.support.http.served import Served
@@ -40,3 +41,7 @@ async def test_an_agent_learns_what_the_platform_can_do(real: Served) -> None:
     refused = await agent.post("/v1/sessions", {"language": "pyhton"})
     assert (refused.status_code, "python" in refused.text) == (422, True)
     await agent.delete(f"/v1/sessions/{session['id']}")
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(11)

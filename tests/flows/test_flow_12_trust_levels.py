@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.access.egress.world import site
 from tests.support.egress_inside import allow, fetch, names, run, served, world  # noqa: F401
+from tests.support.flows import Charging
 from tests.support.http.served import Served
 
 # Every way out that a program might try by itself.
@@ -56,3 +57,7 @@ async def test_what_is_inside_is_reached_from_outside_at_both_levels(served: Ser
         await run(served, path, "sh", "-c", waiting + " 2>/dev/null")
         answer = await served.client.get(f"{path}/ports/8000/a.txt")
         assert (answer.status_code, answer.text) == (200, "inside\n")
+
+
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(12)

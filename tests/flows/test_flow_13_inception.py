@@ -1,405 +1,108 @@
-"""Flow 13 of the paper, inception: an agent with nothing but money finds the platform, pays on a real chain,
-and makes layers of sandboxes, each from inside the one above, on real walls.
+"""Flow 13 of the paper, inception: a sandbox makes one that makes one, within money, slots, depth and time.
+
+All that is asked below is asked from inside, by the client that every sandbox has, without a key.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from decimal import Decimal
-from pathlib import Path
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from embit import bip32
-from sqlalchemy import select
 
-from sandboxer.edges.cli.agent_wallets import Chosen, OwnCoins
-from sandboxer.payments import tables
-from sandboxer.payments.chains.configuration import Cap as CoinCap
-from sandboxer.payments.wallet.agent import create_wallet
-from sandboxer.sdk.agent import outside
-from sandboxer.sdk.agent.line import Reply
-from sandboxer.sdk.agent.payment import NotBroadcast, Signed
-from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
-from sandboxer.sdk.credentials import Credentials
-from sandboxer.sdk.payers import Cap, EvmPayer
-from sandboxer.settings import Settings
-from testchains.core_client import RpcError
-from testchains.evm import Anvil
-from testchains.evm.anvil import address_of
-from testchains.litecoin import Litecoin
-from tests.support.agent_runs import Run, looks, lying
-from tests.support.chains.evm import evm
-from tests.support.http.gift_cards import free_card
-from tests.support.http.real import IMAGES, on_real_walls, why_not
-from tests.support.http.served import Served
-from tests.support.http.x402 import settings_with
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.sandbox import Sandbox
+from tests.support.flows import Charging, settled
 
-__all__ = ["evm"]
-PASSWORD = "long enough"
+SMALL = {"ttl": "10m", "resources": {"memory_mb": 64, "disk_mb": 64}}
+REFUSED = 4
 
 
-@asynccontextmanager
-async def walls(folder: Path, settings: Settings, **more: Any) -> AsyncIterator[Served]:
-    if why := why_not():
-        pytest.skip(why)
-    real = {"images_dir_given": IMAGES, "pool_size_mb": 800, "charging": True, "state_dir": folder / "state"}
-    async with on_real_walls(settings.model_copy(update=real | more)) as served:
-        yield served
-        assert (await served.client.get("/v1/ledger/verify")).json()["is_whole"]
-        assert not list(served.platform.sandboxes.repository.living())
+@pytest.fixture
+def agent(charging: Charging) -> Iterator[Sandboxer]:
+    known = charging.key
+    with Sandboxer(url=charging.up.url, public_key=known.public_key, secret_key=known.secret_key) as client:
+        yield client
 
 
-def payer_of(chain: Anvil, key: str, most: int = 5_000_000) -> outside.PayerWallet:
-    payer = EvmPayer(key, [Cap(network=chain.network, asset=chain.asset, per_payment=most, in_total=most)])
-    return outside.PayerWallet(payer, payer.sign_text)
+def ask(sandbox: Sandbox, method: str, path: str, body: object = None, *, code: int = 0) -> Any:
+    words = ["sandboxer", "api", method, path, *(["-"] if body is not None else [])]
+    done = sandbox.exec(words, stdin=json.dumps(body or ""))
+    assert done.exit_code == code, done
+    return json.loads(done.stdout) if done.stdout else None
 
 
-def buyer(
-    served: Served, folder: Path, way: Way, *, wallet: Any = None, coins: Any = None, **more: Any
-) -> Run:
-    around = outside.surroundings(Credentials("", "", served.url), wallet=wallet, coins=coins)
-    wanted = {"depth": 1, "task": "echo paid for", "url": served.url, "way": way, "budget_sats": 2_000}
-    return Run(folder / "run.json", Order(**wanted | more), around)
+def below(sandbox: Sandbox, child: str, command: str) -> dict[str, Any]:
+    """Runs a command in a sandbox that the first one has made, asked for from inside the first."""
+    ran: dict[str, Any] = ask(sandbox, "POST", f"/v1/sandboxes/{child}/exec", {"command": command})
+    return ran
 
 
-def steps_of(run: Run) -> list[str]:
-    """Each step that it was in, once."""
-    return list(dict.fromkeys(one.step.value for one in run.seen))
+def until_gone(agent: Sandboxer, *ids: str) -> None:
+    deadline = time.monotonic() + 30
+    while {one.id for one in agent.tree() if one.state != "destroyed"} & set(ids):
+        assert time.monotonic() < deadline, agent.tree()
+        time.sleep(0.05)
 
 
-async def test_a_wallet_pays_by_x402_for_three_layers(evm: Anvil, tmp_path: Path) -> None:
-    key = evm.new_wallet(5_000_000)
-    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
-        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key), depth=3)
-        ended = await run.go()
-        assert (ended.end, run.troubles) == (End.DONE, []), ended.trouble
-        assert steps_of(run) == [step.value for step in Step if step is not Step.RECEIVE_KEYS]
-        assert ended.result is not None
-        assert ended.result.output == "paid for\n"
-        below = ended.result.below
-        assert below is not None
-        assert (below["sandbox"], below["below"]["depth"]) == (ended.child and ended.child.id, 1)
-        (payment,) = await payments(served)
-        assert (payment["state"], payment["sats"]) == ("confirmed", 2_000)
-        assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
+def test_two_layers_down_code_runs_and_all_of_it_ends_with_the_first(agent: Sandboxer) -> None:
+    before = agent.account.me().money.balance
+    top = agent.create(**SMALL, inception={"slots": 2, "depth": 1, "budget_sats": 300})
+    account = ask(top, "GET", "/v1/accounts/me")["account"]["id"]
+    assert ask(top, "GET", "/v1/accounts/me")["money"]["balance"] == 300
+
+    grant = {"slots": 1, "budget_sats": 100}
+    child = ask(top, "POST", "/v1/sandboxes", {**SMALL, "inception": grant})["id"]
+    made = below(top, child, f"sandboxer api POST /v1/sandboxes '{json.dumps(SMALL)}'")
+    leaf = json.loads(made["stdout"])["id"]
+    run = f"""sandboxer api POST /v1/sandboxes/{leaf}/exec '{{"command": "sandboxer discover --json"}}'"""
+    seen = json.loads(json.loads(below(top, child, run)["stdout"])["stdout"])
+    assert (seen["id"], seen["depth"], seen["api"], seen["trust"]) == (leaf, 2, None, "zero")
+    depths = {one.id: (one.depth, one.parent) for one in agent.tree()}
+    assert [depths[one] for one in (top.id, child, leaf)] == [(0, None), (1, top.id), (2, child)]
+
+    top.destroy()
+    until_gone(agent, child, leaf)
+    node = settled(agent, account)
+    assert node.given == 300 == node.returned + node.subtree_spent
+    # The first one's own time is all that is missing besides.
+    spent = before - agent.account.me().money.balance
+    assert node.subtree_spent <= spent <= node.subtree_spent + 2
 
 
-async def payments(served: Served) -> list[dict[str, Any]]:
-    """All that were ever taken."""
-    return await served.platform.store.read(
-        lambda conn: [dict(row._mapping) for row in conn.execute(select(tables.payments))]
-    )
+def test_every_bound_is_refused_by_its_name(agent: Sandboxer) -> None:
+    with agent.create(**SMALL, inception={"slots": 2, "depth": 1, "budget_sats": 50}) as top:
+        for wish, axis in (
+            ({"inception": {"slots": 3}}, "slots"),
+            ({"inception": {"slots": 1, "depth": 1}}, "depth"),
+            ({"trust": "semi"}, "trust"),
+        ):
+            said = ask(top, "POST", "/v1/sandboxes", {**SMALL, **wish}, code=REFUSED)
+            assert (said["code"], said["axis"]) == ("forbidden", axis), said
+        rich = {"inception": {"slots": 1, "budget_sats": 51}}
+        assert ask(top, "POST", "/v1/sandboxes", {**SMALL, **rich}, code=REFUSED)["status"] == 402
+        late = ask(top, "POST", "/v1/sandboxes", {**SMALL, "ttl": "900d"}, code=REFUSED)
+        assert late["status"] == 422
+        for _ in range(2):
+            ask(top, "POST", "/v1/sandboxes", SMALL)
+        assert ask(top, "POST", "/v1/sandboxes", SMALL, code=REFUSED)["reason"] == "no_slots"
 
 
-PROGRAM = """
-import json, sys, time
-from pathlib import Path
-from sandboxer.sdk.agent import loop, outside
-from sandboxer.sdk.agent.progress import Order, Way, begin
-from sandboxer.sdk.credentials import Credentials
-from sandboxer.sdk.payers import Cap, EvmPayer
-url, path, key, network, asset = sys.argv[1:]
-payer = EvmPayer(key, [Cap(network=network, asset=asset, per_payment=5000000, in_total=5000000)])
-around = outside.surroundings(Credentials("", "", url), wallet=outside.PayerWallet(payer, payer.sign_text))
-file = loop.StateFile(Path(path))
-order = Order(depth=2, task="echo paid for", url=url, way=Way.X402, budget_sats=2000)
-with file.alone():
-    print("begun", flush=True)
-    loop.run(file, file.read() or begin(order, now=time.time()), around,
-             watch=lambda known: print(known.step.value, flush=True))
-"""
+def test_a_child_that_is_adopted_goes_on_with_what_it_was_given(agent: Sandboxer) -> None:
+    top = agent.create(**SMALL, inception={"slots": 1, "budget_sats": 50, "on_parent_end": "adopt"})
+    account = ask(top, "GET", "/v1/accounts/me")["account"]["id"]
+    child = ask(top, "POST", "/v1/sandboxes", SMALL)["id"]
+    top.destroy()
+    (line,) = (one for one in agent.tree() if one.id == child)
+    assert line.state in ("ready", "active")
+    (node,) = (one for one in agent.keys.tree().children if one.account == account)
+    assert node.key is not None
+    agent.keys.revoke(node.key.public_key)
+    until_gone(agent, child)
+    assert settled(agent, account).given == 50
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_killed_after_each_act_and_at_any_moment_it_pays_once(evm: Anvil, tmp_path: Path) -> None:
-    key = evm.new_wallet(5_000_000)
-    async with walls(tmp_path, settings_with(evm, tmp_path), limit_address=100_000) as served:
-        words = [sys.executable, "-c", PROGRAM, served.url, str(tmp_path / "run.json"), key]
-        kills, met = 0, []
-        while True:
-            process = await asyncio.to_thread(
-                subprocess.Popen, [*words, evm.network, evm.asset], stdout=subprocess.PIPE, text=True
-            )
-            assert process.stdout is not None
-            # Once after an act, once in the middle of the next, by turns; at last it is let go.
-            lines = [await asyncio.to_thread(process.stdout.readline) for _ in range(3)]
-            if all(lines) and kills < 40:
-                await asyncio.sleep(0.004 * (kills % 4))
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-            met += [line.strip() for line in lines if line]
-            code = await asyncio.to_thread(process.wait)
-            process.stdout.close()
-            if code == 0:
-                break
-            assert code == -signal.SIGKILL
-        assert kills >= 10
-        known = json.loads((tmp_path / "run.json").read_text())
-        assert (known["end"], known["result"]["output"]) == ("done", "paid for\n"), known["events"]
-        (payment,) = await payments(served)
-        assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
-        made = (await served.client.get("/v1/sandboxes?state=destroyed&limit=100")).json()["sandboxes"]
-        assert len(made) == 2
-        print(f"{kills} kills, in {sorted(set(met))}")
-
-
-async def test_a_key_whose_answer_was_lost_is_made_again_by_the_wallet(evm: Anvil, tmp_path: Path) -> None:
-    """Crashed after the platform had answered and before it was written down: the payment is sent again as
-    it was, the platform shows no key a second time, and the wallet signs in."""
-    key = evm.new_wallet(5_000_000)
-    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
-        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
-
-        def lose(known: Progress) -> None:
-            if known.key is not None:
-                run.path.write_text(before)
-                raise KeyboardInterrupt
-
-        before = ""
-
-        def watch(known: Progress) -> None:
-            nonlocal before
-            lose(known)
-            before = run.path.read_text()
-
-        with pytest.raises(KeyboardInterrupt):
-            await run.go(watch)
-        ended = await run.go()
-        assert (ended.end, run.troubles) == (End.DONE, ["lost_key"]), ended.trouble
-        assert len(await payments(served)) == 1
-
-
-async def test_money_that_is_gone_after_it_was_confirmed_is_looked_for_where_it_came_from(
-    evm: Anvil, tmp_path: Path
-) -> None:
-    """The platform refuses the child for lack of money, and says that the payment is in doubt: the run waits
-    for that payment, and makes no other.
-    """
-    key = evm.new_wallet(5_000_000)
-    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
-        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
-        is_gone: list[str] = []
-
-        def bend(method: str, target: str, send: Callable[[], Reply]) -> Reply:
-            if (method, target) == ("POST", "/v1/sandboxes") and not is_gone:
-                is_gone.append(target)
-                return Reply(402, {}, b'{"detail": "not enough credit"}')
-            if target.startswith("/v1/payments/") and len(is_gone) == 1:
-                is_gone.append(target)
-                return Reply(200, {}, b'{"state": "doubted"}')
-            return send()
-
-        run.around = lying(run.around, Credentials("", "", served.url), bend)
-        ended = await run.go()
-        assert (ended.end, run.troubles) == (End.DONE, ["reversed_confirmation"]), ended.trouble
-        (payment,) = await payments(served)
-        assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
-
-
-async def test_what_a_wallet_cannot_pay_now_it_pays_later_and_once(evm: Anvil, tmp_path: Path) -> None:
-    key = evm.new_wallet(0)
-    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
-        tight = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key, most=1))
-        locked = await tight.go()
-        assert (locked.step, tight.troubles) == (Step.SEND_PAYMENT, ["locked_wallet"])
-        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
-        failed = await run.go()
-        assert (failed.step, set(run.troubles)) == (Step.SEND_PAYMENT, {"failed_broadcast"})
-        assert failed.payment is not None
-        evm.fund(address_of(key), 5_000_000)
-        ended = await run.go()
-        assert ended.end is End.DONE, ended.trouble
-        assert ended.payment is not None
-        assert ended.payment.signed == failed.payment.signed
-        (payment,) = await payments(served)
-        assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
-
-
-async def test_a_gift_card_pays(tmp_path: Path) -> None:
-    plain = Settings.model_validate({"fixed_rates": {"BTC": "60000"}, "port": 0, "host": "127.0.0.1"})
-    async with walls(tmp_path, plain, limit_auth=1_000) as served:
-        card = await free_card(served, cents=700)
-        run = buyer(served, tmp_path, Way.GIFT_CARD, gift_code=card["code"], depth=2)
-        ended = await run.go()
-        assert (ended.end, run.troubles) == (End.DONE, []), ended.trouble
-        assert Step.RECEIVE_KEYS.value in steps_of(run)
-
-
-def selling_for(litecoin: Litecoin, folder: Path, **policy: Any) -> Settings:
-    (folder / "password").write_text(litecoin.password)
-    xpub = bip32.HDKey.from_seed(str(folder).encode().ljust(64)[-64:]).derive("m/84h/1h/0h").to_public()
-    node = {
-        "rpc": litecoin.url,
-        "network": "regtest",
-        "user": litecoin.user,
-        "password_file": str(folder / "password"),
-        "xpub": xpub.to_base58(),
-        "confirmations": 2,
-    }
-    return Settings.model_validate(
-        {
-            "host": "127.0.0.1",
-            "port": 0,
-            "chains": {"LTC": node},
-            "fixed_rates": {"BTC": "60000", "LTC": "80"},
-            "invoices": {"poll_s": 0.1} | policy,
-            "limit_auth": 1_000,
-        }
-    )
-
-
-def own_coins(litecoin: Litecoin, folder: Path) -> OwnCoins:
-    """A wallet of one's own with some coins, as the command line opens it."""
-    made = create_wallet(folder / "agent.wallet", PASSWORD)
-    made.set_cap("LTC", CoinCap(10**9, 10**9))
-    litecoin.pay(made.seed.account("LTC", "regtest").address(0), 10**8)
-    litecoin.mine()
-    (folder / "wallet.password").write_text(PASSWORD)
-    return OwnCoins(
-        Chosen(
-            wallet=folder / "agent.wallet",
-            password_file=folder / "wallet.password",
-            key_file=None,
-            network=None,
-            asset=None,
-            most=None,
-            tokens=(),
-            coin="LTC",
-            coin_network="regtest",
-            node={"rpc": litecoin.url, "esplora": None, "wallet_rpc": None, "user": litecoin.user},
-            node_password_file=folder / "password",
-        )
-    )
-
-
-def mining(litecoin: Litecoin) -> Any:
-    """A block whenever the run looks, once something was sent."""
-
-    def watch(known: Progress) -> None:
-        if known.step is Step.POLL_CONFIRMATION:
-            litecoin.mine()
-
-    return watch
-
-
-async def test_a_wallet_of_coins_pays_an_invoice(litecoin: Litecoin, tmp_path: Path) -> None:
-    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
-        coins = own_coins(litecoin, tmp_path)
-        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC", depth=2)
-        run.longest_pause_s = 0.3
-        ended = await run.go(mining(litecoin))
-        assert (ended.end, run.troubles) == (End.DONE, []), ended.trouble
-        (invoice,) = (await served.client.get("/v1/invoices")).json()["invoices"]
-        assert invoice["state"] == "paid"
-        assert await outputs(served) == 1
-
-
-async def test_an_invoice_that_ended_unpaid_is_asked_for_anew(litecoin: Litecoin, tmp_path: Path) -> None:
-    settings = selling_for(litecoin, tmp_path, expires_after="3s")
-    async with walls(tmp_path, settings) as served:
-        coins = own_coins(litecoin, tmp_path)
-        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
-        run.longest_pause_s = 0.3
-
-        def leave(known: Progress) -> None:
-            if known.bill is not None:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            await run.go(leave)
-        async for _ in looks():
-            if (await first_invoice(served))["state"] == "expired":
-                break
-        ended = await run.go(mining(litecoin))
-        assert ended.end is End.DONE, ended.trouble
-        assert run.troubles[0] == "expired_invoice"
-        assert await outputs(served) == 1
-
-
-class BankCoins:
-    """The node's own wallet, whose payments can be spent doubly; it counts what it signed."""
-
-    def __init__(self, litecoin: Litecoin) -> None:
-        self._litecoin = litecoin
-        self.signed: list[str] = []
-
-    def prepare(self, address: str, atomic: int) -> Signed:
-        bank = self._litecoin.call
-        raw = bank("createrawtransaction", [], [{address: str(Decimal(atomic) / 10**8)}], 0, True)
-        funded = bank("fundrawtransaction", raw, {"replaceable": True})["hex"]
-        made = bank("signrawtransactionwithwallet", funded)["hex"]
-        self.signed.append(bank("decoderawtransaction", made)["txid"])
-        return Signed(self.signed[-1], made)
-
-    def broadcast(self, signed: Signed) -> None:
-        try:
-            self._litecoin.call("sendrawtransaction", signed.raw)
-        except RpcError as error:
-            if "already" not in str(error):
-                raise NotBroadcast(str(error)) from None
-
-
-async def test_a_payment_that_the_chain_takes_back_is_sent_again_and_never_signed_again(
-    litecoin: Litecoin, tmp_path: Path
-) -> None:
-    """Somebody spends the same coins elsewhere: the run stops and says so, and pays no second time."""
-    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
-        coins = BankCoins(litecoin)
-        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
-        run.longest_pause_s = 0.3
-
-        def watch(known: Progress) -> None:
-            if known.payment is not None and known.payment.state == "seen" and len(coins.signed) == 1:
-                litecoin.double_spend(coins.signed[0])
-                coins.signed.append("spent doubly")
-
-        stopped = await run.go(watch)
-        assert stopped.end is None
-        assert run.troubles[0] == "reversed_confirmation"
-        assert set(run.troubles) == {"reversed_confirmation", "failed_broadcast"}
-        assert stopped.payment is not None
-        assert coins.signed == [stopped.payment.txid, "spent doubly"]
-        litecoin.mine()
-
-
-async def test_a_reorganisation_before_the_payment_is_deep_is_waited_out(
-    litecoin: Litecoin, tmp_path: Path
-) -> None:
-    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
-        coins = BankCoins(litecoin)
-        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
-        run.longest_pause_s = 0.3
-        states: list[str | None] = []
-
-        def watch(known: Progress) -> None:
-            if known.payment is None or known.step is not Step.POLL_CONFIRMATION:
-                return
-            states.append(known.payment.state)
-            if states[-1] == "seen":
-                litecoin.mine(1 if states.count("seen") == 1 else 2)
-            elif states[-1] == "confirming" and states.count("confirming") == 1:
-                litecoin.reorg(1)
-
-        ended = await run.go(watch)
-        assert ended.end is End.DONE, ended.trouble
-        assert (states.count("seen"), "confirming" in states) == (2, True)
-        assert (len(coins.signed), await outputs(served)) == (1, 1)
-
-
-async def outputs(served: Served) -> int:
-    """How many reached the addresses of all invoices."""
-    ids = [one["id"] for one in (await served.client.get("/v1/invoices")).json()["invoices"]]
-    shown = [(await served.client.get(f"/v1/invoices/{id}")).json() for id in ids]
-    return sum(len(one["payments"]) for one in shown)
-
-
-async def first_invoice(served: Served) -> dict[str, Any]:
-    return dict((await served.client.get("/v1/invoices")).json()["invoices"][-1])
+async def test_the_shipped_checks_of_this_flow_pass(charging: Charging) -> None:
+    await charging.passes(13)

@@ -109,6 +109,7 @@ VERBS: Mapping[str, Verb] = {
     "service": Verb(
         "work.services", INSIDE, "Processes with a name and an address, kept running.", is_group=True
     ),
+    "flows": Verb("flows", PLATFORM, "Check a platform from outside, flow by flow.", is_group=True),
     "expire": Verb("status", PLATFORM, "Show, or end, sandboxes past their time."),
     "inspect": Verb("status", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("status", PLATFORM, "Remove what no record accounts for."),

@@ -135,7 +135,7 @@ def top_up(
     payer = (
         _payer(wallet, password_file, asset, token, stacks_node)
         if key_file is None
-        else _payer_of_key(key_file, network, asset or [], most)
+        else payer_of_key(key_file, network, asset or [], most)
     )
     with Sandboxer(url=url, wallet=payer) as platform:
         bought = platform.payments.top_up(sats, account=account)
@@ -209,7 +209,7 @@ def _payer(
     )
 
 
-def _payer_of_key(file: Path, network: str | None, assets: list[str], most: int | None) -> payers.EvmPayer:
+def payer_of_key(file: Path, network: str | None, assets: list[str], most: int | None) -> payers.EvmPayer:
     if network is None or most is None or len(assets) != 1:
         raise typer.BadParameter("--key-file needs --network, one --asset and --most")
     if os.stat(file).st_mode & 0o077:
