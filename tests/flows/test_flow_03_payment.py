@@ -1,4 +1,4 @@
-"""Flow 3 of the paper, payment: by x402, in coins by invoice (3c: until it is deep enough), by gift card (3b).
+"""Flow 3 of the paper, payment: by x402, in coins by invoice (3c: until it is deep), by gift card (3b).
 
 Real chains, real walls: whoever paid runs something behind them. Dogecoin's chain is a stand-in here, which a
 whole platform does not take for Dogecoin: `tests/payments/invoices/test_chains.py` has its invoices.

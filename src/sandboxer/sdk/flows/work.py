@@ -242,6 +242,7 @@ sessions.check("a session that stays costs")(nothing_is_left)
 # Counts its visitors in a file, and dies when it is asked to.
 SERVER = """#!/usr/bin/env python3
 import http.server, os, pathlib
+from os import environ
 kept = pathlib.Path("/workspace/visits")
 class Counter(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -255,7 +256,7 @@ class Counter(http.server.BaseHTTPRequestHandler):
         self.wfile.write(words)
     def log_message(self, *words): print("asked", self.path, flush=True)
 print("listening", flush=True)
-http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Counter).serve_forever()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(environ["PORT"])), Counter).serve_forever()
 """
 
 
