@@ -5,6 +5,7 @@ Each lie is told by a proxy before a real platform that is otherwise the honest 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -310,7 +311,7 @@ def each_lie() -> Iterator[Any]:
             yield pytest.param(flow, says, marks=[pytest.mark.slow] if says in PATIENT else [])
 
 
-@pytest.mark.parametrize(("flow", "says"), each_lie())
+@pytest.mark.parametrize(("flow", "says"), list(each_lie()))
 async def test_a_lie_is_found_out(charging: Charging, flow: int, says: str) -> None:
     verdict, detail = await verdict_of(charging, flow, says, LIES[flow][says])
     assert verdict == "failed", detail
@@ -331,6 +332,30 @@ async def test_through_an_honest_proxy_nothing_fails(charging: Charging) -> None
         results = await charging.results(url=url)
     assert {one.flow for one in results} == set(range(1, 15))
     assert [(one.check, one.detail) for one in results if one.verdict == "failed"] == []
+
+
+async def there(platform: Charging) -> set[str]:
+    """What the account has on it now."""
+    async with platform.client() as client:
+        found = {one.id async for one in client.list() if one.state not in ("destroying", "destroyed")}
+        return found | {one.id async for one in client.snapshots.list() if one.state == "kept"}
+
+
+async def test_a_check_that_fails_or_is_interrupted_takes_back_what_it_made(charging: Charging) -> None:
+    before = await there(charging)
+    says = "forks begin as it was and go their own ways"
+    assert (await verdict_of(charging, 9, says, LIES[9][says]))[0] == "failed"
+    assert await there(charging) == before
+
+    says = "a redeploy keeps what was written and a bad one changes nothing"
+    going = asyncio.create_task(charging.result(8, says))
+    async with asyncio.timeout(30):
+        while await there(charging) == before:
+            continue
+    going.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    assert await there(charging) == before
 
 
 def test_there_is_a_lie_for_each_flow_and_each_is_about_a_check_that_exists() -> None:
