@@ -37,6 +37,8 @@ ELSEWHERE = {
         "terminal delete",
         "wallet end-sessions",
     ),
+    # tests/agents shows these.
+    *("agent clone", "agent give", "agent work", "agent check", "agent think"),
     # They guard by a second proof, which needs a wallet.
     *(f"{noun}lock" for noun in ("", "session ", "snapshot ", "volume ", "image ", "service ")),
     *(f"{noun}unlock" for noun in ("", "session ", "snapshot ", "volume ", "image ", "service ")),

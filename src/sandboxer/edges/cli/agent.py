@@ -36,8 +36,8 @@ from sandboxer.sdk.agent.outside import surroundings
 from sandboxer.sdk.agent.progress import End, Order, Progress, Way
 from sandboxer.sdk.credentials import Credentials, find_credentials, own_files
 
-app = group("Let an agent give itself sandboxes, layer below layer.")
-groups = {"agent": app}
+# The rest of its verbs is in `agent_check`, by which it is loaded.
+app = group("Agents that make sandboxes: layers, clones, debates.")
 LAYERS, PAY, COINS = "Each layer", "Pay", "Pay an invoice from which node"
 FOLDER = "agents"
 Task = Annotated[str | None, typer.Option(help="The command that runs in the last layer.", metavar="CMD")]

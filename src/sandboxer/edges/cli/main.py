@@ -101,7 +101,9 @@ VERBS: Mapping[str, Verb] = {
         "access.egress", INSIDE, "What a sandbox with a filtered network may reach.", is_group=True
     ),
     "preview": Verb("access.connections", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
-    "agent": Verb("agent", INSIDE, "Let an agent give itself sandboxes, layer below layer.", is_group=True),
+    "agent": Verb(
+        "agent_check", INSIDE, "Agents that make sandboxes: layers, clones, debates.", is_group=True
+    ),
     "language": Verb("work.languages", PLATFORM, "What programs can be written in.", is_group=True),
     "capabilities": Verb("sandboxes", PLATFORM, "Show what this platform can do."),
     "discover": Verb("sandboxes", PLATFORM, "Show what a stranger finds at this platform."),

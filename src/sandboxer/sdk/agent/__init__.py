@@ -1,6 +1,6 @@
-"""The loop of an agent that gives itself sandboxes: find a platform, pay, make a child, and run in it, where
-the child does the same.
+"""What an agent does with sandboxes on its own side: the loop by which it gives itself some, clones that stay,
+and immolants that think and end.
 
-It needs Python's own library alone (but `outside`): a layer runs the very modules that its parent packed
-into one file.
+The loop finds a platform, pays, makes a child and runs in it, where the child does the same. Its modules need
+Python's own library alone, since a layer runs the very ones that its parent packed into one file.
 """
