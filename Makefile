@@ -76,6 +76,9 @@ test-e2b: test-setup ## E2B's own live suites against a platform of ours (SUITE=
 	$(call need-disk,20)
 	TMPDIR=/var/tmp $(BIN)/python -m tests.e2b.suites $(SUITE)
 
+smoke-remote: dev ## A small tour of the platform at SANDBOXER_URL: made, used, asked for its ways, removed; seconds
+	@PATH="$(abspath $(BIN)):$$PATH" scripts/smoke-remote
+
 e2b-matrix: test-setup ## Every feature through several versions of E2B's clients; writes the table of docs/guides/e2b.md
 	TMPDIR=/var/tmp $(BIN)/python -m tests.e2b.matrix
 

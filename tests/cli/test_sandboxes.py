@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +146,21 @@ def test_a_label_without_a_value_is_explained(cli: Cli) -> None:
     said = cli("create", "--label", "oops")
     assert said.code == Exit.ERROR
     assert "NAME=VALUE" in said.err
+
+
+def test_whoever_it_is_for_and_a_preferred_host_are_told(cli: Cli) -> None:
+    who = ("--actor", "atm", "--project", "shop", "--host", "sandboxer01")
+    made = cli("create", "--input", "depth=1", *who, "--json").json
+    try:
+        assert made["consumer"] == {"actor": "atm", "project": "shop"}
+        assert made["inputs"] == {"depth": "1"}
+        assert [one["honoured"] for one in made["answered"]] == [False]
+        assert cli("reachability", made["id"], "--json").json["remote_dir"] == "/workspace"
+    finally:
+        cli("delete", made["id"])
+
+
+def test_a_folder_that_could_not_be_copied_in_is_refused_before_the_create(cli: Cli, tmp_path: Path) -> None:
+    refused = cli("create", "--input", f"repo={tmp_path}", "--workspace", "ro")
+    assert refused.code != Exit.OK
+    assert "cloned before" in refused.err

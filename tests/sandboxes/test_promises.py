@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.backends.contract import Fingerprint, FolderMount, Trust, VolumeMount, Wall
+from sandboxer.backends.contract import Fingerprint, Trust, VolumeMount, Wall
+from sandboxer.backends.guest import FolderMount
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.sandboxes.profiles import (
     Checkpoint,

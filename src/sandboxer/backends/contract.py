@@ -1,5 +1,4 @@
-"""Defines what a backend must do. Every backend implements `Backend`; everything optional is its own
-protocol.
+"""Defines what a backend must do. Every one implements `Backend`; what is optional is its own protocol.
 
 A backend never sees the store: it receives an `Order`, returns a `Handle` that someone else keeps, and must
 be able to find (`recover`, `inventory`) and remove (`teardown`) a sandbox from its id and handle alone, after
@@ -16,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.guest import FirstFile, Guest
+from sandboxer.backends.guest import FirstFile, FolderMount, Guest
 from sandboxer.kernel.values import value_class
 
 
@@ -55,16 +54,6 @@ class VolumeMount:
 
     volume_id: str
     # Absolute, without links on the way; made where nothing is.
-    path: str
-    is_read_only: bool = False
-
-
-@value_class
-class FolderMount:
-    """A folder of the sandbox's own disk that is a mount of its own (see `shared.MountsFolders`): nothing is
-    linked into it from outside, and if it is read-only nobody inside writes to it, root included.
-    """
-
     path: str
     is_read_only: bool = False
 

@@ -39,6 +39,16 @@ class TerminalSize:
 
 
 @value_class
+class FolderMount:
+    """A folder of the sandbox's own disk that is a mount of its own (see `shared.MountsFolders`): nothing is
+    linked into it from outside, and if it is read-only nobody inside writes to it, root included.
+    """
+
+    path: str
+    is_read_only: bool = False
+
+
+@value_class
 class FirstFile:
     """A file that a new disk begins with: root's, and readable by all. A copy of a file of the host (a
     program stays one), with `text` after it.

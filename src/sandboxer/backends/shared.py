@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.contract import FolderMount, VolumeMount
+from sandboxer.backends.contract import VolumeMount
+from sandboxer.backends.guest import FolderMount
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
 
 MOST = 8

@@ -18,7 +18,6 @@ from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profile, Profiles, Sudo
-from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
@@ -80,8 +79,8 @@ class SandboxDependencies:
     retention: timedelta
     # The highest trust level that anybody may ask for.
     trust_max: Trust = Trust.SEMI
-    # What `placement` may call this host.
-    host_names: tuple[str, ...] = (LOCAL,)
+    # What `placement` may call this host, beside `local`.
+    host_names: tuple[str, ...] = ()
     # Who may use a profile whose programs make namespaces of their own.
     makers: Makers = Makers.OWNER
     # The operator adopted the disks: what a record calls half made may be complete by now.

@@ -11,7 +11,8 @@ from dataclasses import asdict, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandboxer.backends.contract import FolderMount, Trust, VolumeMount
+from sandboxer.backends.contract import Trust, VolumeMount
+from sandboxer.backends.guest import FolderMount
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.profiles import (

@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from sandboxer.wire.platform import Limits as Limits
     from sandboxer.wire.platform import Pools as Pools
     from sandboxer.wire.platform import ProfileLimit as ProfileLimit
+    from sandboxer.wire.platform import Provided as Provided
     from sandboxer.wire.platform import Readiness as Readiness
     from sandboxer.wire.platform import RequestLimit as RequestLimit
     from sandboxer.wire.platform import RequestStats as RequestStats
@@ -309,6 +310,7 @@ _HOMES = {
     "ProfileLimit": "sandboxer.wire.platform:ProfileLimit",
     "ProfileList": "sandboxer.wire.catalogue:ProfileList",
     "ProfilePrice": "sandboxer.wire.pricing:ProfilePrice",
+    "Provided": "sandboxer.wire.platform:Provided",
     "PublishedImage": "sandboxer.wire.images:PublishedImage",
     "Quote": "sandboxer.wire.pricing:Quote",
     "RateLine": "sandboxer.wire.invoices:RateLine",

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -167,6 +168,11 @@ class Settings(
     @property
     def master_key_file(self) -> Path:
         return self.state_dir / "master.key"
+
+    @property
+    def fixed_usd_per_btc(self) -> Decimal | None:
+        """The operator's own rate, for amounts that leave this platform in dollars."""
+        return Decimal(self.fixed_rates["BTC"]) if "BTC" in self.fixed_rates else None
 
     @property
     def events_kept_for(self) -> timedelta:

@@ -141,6 +141,20 @@ class EdgeSettings(BaseModel, defer_build=True):
     budget_mb_per_account: Annotated[
         int, Field(ge=16, le=1 << 20, description="And those of one account, its children's keys included.")
     ] = 256
+    state_hub_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[\x21-\x7e]+$",
+            description="State Hub that hears of every change of a sandbox's state: POST /progress/ there.",
+        ),
+    ] = None
+    fin_hub_url: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[\x21-\x7e]+$",
+            description="fin-hub that hears what each ended sandbox cost, by POST /usage/sandbox there.",
+        ),
+    ] = None
     webhook_allow_private: Annotated[
         bool,
         Field(

@@ -27,6 +27,24 @@ class BackendCapabilities(Answer):
     lacks: list[Lack] = Field(default_factory=list)
 
 
+class Provided(Answer):
+    """A capability as registries of capabilities name it."""
+
+    id: Annotated[str, Field(examples=["capability.execution.sandbox-provision"])]
+    name: str
+    summary: str
+    owner: str
+    status: Literal["draft", "active"]
+    domain: str
+    tags: list[str]
+    consumption_modes: list[str]
+    profiles: Annotated[list[str], Field(description="Those whose backend this platform uses.")]
+
+
+def _nothing_provided() -> list[Provided]:
+    return []
+
+
 class SignatureVersion(Answer):
     name: str
     canonical: str
@@ -42,6 +60,9 @@ class Capabilities(Answer):
     features: list[str]
     signatures: list[SignatureVersion]
     limits: dict[str, int | float]
+    provides: Annotated[
+        list[Provided], Field(description="What it provides, for registries of capabilities.")
+    ] = Field(default_factory=_nothing_provided)
 
 
 class Discovery(Answer):

@@ -401,6 +401,35 @@ class Reachability(Answer):
     files: str
     terminal: str
     reason: str | None = None
+    ssh: Annotated[
+        str | None,
+        Field(
+            description="Address of its SSH; null: this platform has no gateway.",
+            examples=["ssh://sbx_0123456789abcdefghjkmnpqrs@host.example.com:2222"],
+        ),
+    ] = None
+    remote_dir: Annotated[
+        str | None, Field(description="The folder for work inside.", examples=["/workspace"])
+    ] = None
+    tunnel: Annotated[
+        str | None,
+        Field(
+            description="Opens its ports: what the profile names for it, or the address that makes links.",
+            examples=["ops-bridge"],
+        ),
+    ] = None
+    identity: Annotated[
+        str | None,
+        Field(
+            description="Gives keys for it: what the profile names, or the address that takes SSH keys.",
+            examples=["ops-warden"],
+        ),
+    ] = None
+    poll: Annotated[str | None, Field(description="Address that says how it is.")] = None
+    events: Annotated[str | None, Field(description="Address that streams what happens to it.")] = None
+    webhook: Annotated[
+        str | None, Field(description="Address where to ask to be told: POST it a URL and kinds.")
+    ] = None
 
 
 class Usage(Answer):

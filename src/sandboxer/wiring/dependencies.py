@@ -36,7 +36,7 @@ from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import GivesWay
 from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
 from sandboxer.identity.genesis.gate import GenesisGate, HttpRegistry
-from sandboxer.identity.keys import Keys
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import DialJudge
 from sandboxer.kernel.budget import Budget
@@ -57,6 +57,7 @@ from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.binding import keep_counting
 from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.hub_feeds import PROGRESS, USAGE, FinHubFeed, StateHubFeed
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.loops.credit import CreditLoop, DelegationEnds
@@ -65,7 +66,6 @@ from sandboxer.sandboxes.loops.timer import record_metrics
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.passing import Endings
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
-from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.reconciler import reconcile
 from sandboxer.sandboxes.repository import SandboxRepository
@@ -145,7 +145,7 @@ async def open_sandboxes(
             retention=settings.retention_time,
             trust_max=settings.highest_trust,
             makers=Makers(settings.image_makers),
-            host_names=(LOCAL, *settings.host_names),
+            host_names=settings.host_names,
             last_witnessed=timekeeper.last_witnessed,
         )
         dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]
@@ -409,6 +409,8 @@ async def open_webhook_delivery(
         ),
         SegmentFeed(),
         DailyFeed(),
+        StateHubFeed(),
+        FinHubFeed(settings.fixed_usd_per_btc),
     )
     webhooks = Webhooks(
         store,
@@ -419,7 +421,20 @@ async def open_webhook_delivery(
         never=settings.never_reached,
         above=accounts_above,
     )
+    await tell_hubs(settings, webhooks)
     return await closing.enter_async_context(webhooks.delivering())
+
+
+async def tell_hubs(settings: Settings, webhooks: Webhooks) -> None:
+    """Lets the hubs that the settings name hear of every account from now on, unless they do already."""
+    for url, path, kind in (
+        (settings.state_hub_url, "/progress/", PROGRESS),
+        (settings.fin_hub_url, "/usage/sandbox", USAGE),
+    ):
+        if url is not None:
+            await webhooks.hear_once(
+                OWNER_ACCOUNT, url.rstrip("/") + path, kinds=[kind], actor="system:settings"
+            )
 
 
 async def open_wallets(

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from sandboxer.backends.contract import (
     Capacity,
     Fingerprint,
-    FolderMount,
     Handle,
     KeptDisk,
     KeptLayers,
@@ -28,7 +27,7 @@ from sandboxer.backends.contract import (
     Usage,
     VolumeUsage,
 )
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import FolderMount, Guest
 from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch, Stage, boot_id, pidfd_of
 from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hierarchies
 from sandboxer.backends.namespaces.creation import Making, resize_box

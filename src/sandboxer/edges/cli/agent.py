@@ -37,7 +37,7 @@ from sandboxer.sdk.agent.progress import End, Order, Progress, Way
 from sandboxer.sdk.credentials import Credentials, find_credentials, own_files
 
 # The rest of its verbs is in `agent_check`, by which it is loaded.
-app = group("Agents that make sandboxes: layers, clones, debates.")
+app = group("Let agents make sandboxes: layers, clones, debates.")
 LAYERS, PAY, COINS = "Each layer", "Pay", "Pay an invoice from which node"
 FOLDER = "agents"
 Task = Annotated[str | None, typer.Option(help="The command that runs in the last layer.", metavar="CMD")]

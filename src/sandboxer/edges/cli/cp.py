@@ -105,6 +105,11 @@ def _copy_in(sandbox: Sandbox, source: Path, path: str) -> int:
             mode = source.stat().st_mode & 0o777
             sandbox.files.write(path, source, mode=mode, progress=count)
         return length
+    return copy_folder_in(sandbox, source, path)
+
+
+def copy_folder_in(sandbox: Sandbox, source: Path, path: str) -> int:
+    """Copies what is in a folder of this machine into one inside, made if missing. Returns the bytes."""
     with tempfile.NamedTemporaryFile(prefix="sandboxer-cp-") as packed:
         with err.status(f"packing {source}"), tarfile.open(fileobj=packed, mode="w") as tar:
             tar.add(source, arcname=".", filter=_plain)

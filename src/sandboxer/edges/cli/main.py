@@ -102,7 +102,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "preview": Verb("access.connections", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
     "agent": Verb(
-        "agent_check", INSIDE, "Agents that make sandboxes: layers, clones, debates.", is_group=True
+        "agent_check", INSIDE, "Let agents make sandboxes: layers, clones, debates.", is_group=True
     ),
     "language": Verb("work.languages", PLATFORM, "What programs can be written in.", is_group=True),
     "capabilities": Verb("sandboxes", PLATFORM, "Show what this platform can do."),

@@ -122,6 +122,22 @@ DespiteFindings = Annotated[
         "--despite-findings", help="Open it to everyone although secrets in it may be read; they are named."
     ),
 ]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        help="NAME=VALUE for the profile; can be repeated. repo=URL is cloned into /workspace, repo=FOLDER"
+        " copied.",
+    ),
+]
+ActorOption = Annotated[str | None, typer.Option("--actor", help="Who this is for: adm, agt or atm.")]
+ProjectOption = Annotated[str | None, typer.Option("--project", help="For which project; its events say so.")]
+HostOption = Annotated[str | None, typer.Option("--host", help="Host that is preferred.")]
+WorkspaceOption = Annotated[
+    str | None,
+    typer.Option("--workspace", metavar="ACCESS", help="Who writes to /workspace: rw, ro, none."),
+]
+ScopeOption = Annotated[str | None, typer.Option("--scope", help="Shared with whom: session, agent, shared.")]
 Wallet = Annotated[
     Path | None,
     typer.Option(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,15 +19,23 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sandboxer.edges.cli.cp import copy_folder_in
+from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import (
+    ActorOption,
     Cpus,
     Disk,
+    HostOption,
+    InputOption,
     InState,
     Json,
     Memory,
     NetworkOption,
+    ProjectOption,
     SandboxId,
+    ScopeOption,
     VolumeOption,
+    WorkspaceOption,
     mounts,
     pairs,
 )
@@ -88,6 +97,12 @@ def create(
             help="Let programs in it make sandboxes: slots=3,budget=500,depth=1,adopt (any of them).",
         ),
     ] = None,
+    input_: InputOption = None,
+    actor: ActorOption = None,
+    project: ProjectOption = None,
+    host: HostOption = None,
+    workspace: WorkspaceOption = None,
+    scope: ScopeOption = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
 ) -> Answer:
@@ -106,24 +121,51 @@ def create(
         ID=$(sandboxer create -q --profile profile.build --memory 2g)
 
         sandboxer create --inception slots=3,budget=500
+
+        sandboxer create --profile profile.build --input repo=. --actor agt --project snuggle-inventor
     """
-    resources = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
-    resources = {field: value for field, value in resources.items() if value is not None}
-    wanted: dict[str, Any] = {
-        "profile": profile,
-        "name": name,
-        "image": image,
-        "network": network,
-        "ttl": ttl,
-    }
-    wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
+    sizes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
+    resources = {field: value for field, value in sizes.items() if value is not None}
+    wanted: dict[str, Any] = {"profile": profile, "name": name, "image": image, "network": network}
+    wanted |= {"ttl": ttl, "idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
     wanted |= {"inception": None if inception is None else _bounds(inception)}
+    inputs, folder = _inputs(input_, workspace, no_wait=no_wait)
+    wanted |= {"inputs": inputs or None, "scope": scope, "consumer": _given(actor=actor, project=project)}
+    wanted |= {"workspace": _given(access=workspace), "placement": _given(prefer=host and [host])}
     sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
+    if folder is not None:
+        copy_folder_in(sandbox, folder, "/workspace")
     if quiet:
         return Answer(sandbox.info, sandbox.id)
     return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
+
+
+def _given(**values: object) -> dict[str, object] | None:
+    """Returns those that were said; None if nothing was."""
+    return {name: value for name, value in values.items() if value} or None
+
+
+def _inputs(
+    words: list[str] | None, workspace: str | None, *, no_wait: bool
+) -> tuple[dict[str, str], Path | None]:
+    """Reads the inputs; a repository that is a folder of this machine is copied and not named."""
+    inputs = pairs(words, "--input")
+    folder = Path(inputs.get("repo", ""))
+    if "repo" not in inputs or "://" in inputs["repo"] or not folder.is_dir():
+        return inputs, None
+    if no_wait or workspace in ("ro", "none"):
+        reason = (
+            "--no-wait answers before it could be"
+            if no_wait
+            else f"a workspace that is {workspace} takes none"
+        )
+        raise CommandFailed(
+            f"{folder} is a folder of this machine, copied once the sandbox is ready; {reason}",
+            next_step="Leave that option out, or name a repository by its URL, which is cloned before.",
+        )
+    return {name: value for name, value in inputs.items() if name != "repo"}, folder
 
 
 _BOUNDS = {"budget": "budget_sats", "depth": "depth", "slots": "slots"}
@@ -368,6 +410,13 @@ def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
         ("reachable", "yes" if found.reachable else f"no: {found.reason}"),
         ("answers in", None if found.latency_ms is None else f"{found.latency_ms:.1f} ms"),
         ("ways", ways if found.reachable else None),
+        ("ssh", found.ssh),
+        ("remote folder", found.remote_dir),
+        ("tunnel", found.tunnel),
+        ("identity", found.identity),
+        ("poll", found.poll),
+        ("events", found.events),
+        ("webhook", found.webhook),
     ]
     return Answer(found, facts_table(facts))
 

@@ -66,8 +66,17 @@ def once_id(account: str) -> str:
     return f"once:{account}"
 
 
+def is_whole(kind: str) -> bool:
+    """Says whether messages of this kind have the form of somebody else's program: their data is all that is
+    sent, and only endpoints that name the kind hear of it.
+    """
+    return kind.startswith("hub.")
+
+
 def matches(kinds: Sequence[str], kind: str) -> bool:
     """Matches `*`, a kind, or all kinds that begin so (`sandbox.*`)."""
+    if is_whole(kind):
+        return kind in kinds
     return any(k == "*" or k == kind or (k.endswith(".*") and kind.startswith(k[:-1])) for k in kinds)
 
 
@@ -109,6 +118,11 @@ def listening(conn: Connection, accounts: Collection[str]) -> list[Endpoint]:
         theirs = enabled.where(_t.account.in_(names[start : start + _CHUNK]), _t.hears_all.is_(False))
         rows += conn.execute(theirs)
     return sorted((_endpoint(row) for row in rows), key=lambda endpoint: endpoint.id)
+
+
+def is_anyone_naming(conn: Connection, kind: str) -> bool:
+    kinds = conn.execute(select(_t.kinds).where(_t.enabled, _REAL)).scalars()
+    return any(kind in named for named in kinds)
 
 
 def is_anyone_listening(conn: Connection) -> bool:

@@ -140,6 +140,12 @@ class Webhooks:
         await self._store.write(write)
         return made, secret
 
+    async def hear_once(self, account: str, url: str, *, kinds: Sequence[str], actor: str) -> None:
+        """Lets a URL hear these kinds of every account, unless an endpoint does so already."""
+        known = await self._store.read(lambda conn: endpoints.of_account(conn, account))
+        if not any(one.url == url and set(kinds) <= set(one.kinds) for one in known):
+            await self.create(account, url, kinds=kinds, hears_all=True, actor=actor)
+
     async def change(
         self,
         account: str,

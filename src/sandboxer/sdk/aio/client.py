@@ -158,6 +158,13 @@ class AsyncSandboxer(AsyncScope):
         snapshot: str | None = None,
         volumes: VolumesIn | None = None,
         inception: Mapping[str, Any] | None = None,
+        scope: str | None = None,
+        workspace: Mapping[str, str] | None = None,
+        setup: Mapping[str, Any] | None = None,
+        setup_metadata: Mapping[str, Any] | None = None,
+        placement: Mapping[str, Any] | None = None,
+        isolation: str | None = None,
+        checkpoint: str | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
@@ -166,7 +173,8 @@ class AsyncSandboxer(AsyncScope):
         `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         `inception` lets programs in it make sandboxes: `budget_sats`, `depth`, `slots`, `scopes` and
-        `on_parent_end`, each of which may be left out.
+        `on_parent_end`, each of which may be left out. The last seven are promises: each is kept or refused,
+        and what is only preferred is answered in `info.answered`.
 
         Examples:
             >>> sandbox = await client.create(name="dev", profile="profile.agent-dev", ttl="2h")
@@ -189,6 +197,13 @@ class AsyncSandboxer(AsyncScope):
             snapshot=snapshot,
             volumes=volumes,
             inception=inception,
+            scope=scope,
+            workspace=workspace,
+            setup=setup,
+            setup_metadata=setup_metadata,
+            placement=placement,
+            isolation=isolation,
+            checkpoint=checkpoint,
             wait=None if wait else False,
             idempotency_key=idempotency_key or new_idempotency_key(),
         )

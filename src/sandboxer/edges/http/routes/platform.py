@@ -30,6 +30,7 @@ from sandboxer.identity.authenticate import MAX_V1_BODY
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.observe.metrics import counted_by
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import OVER, State
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.quarantine import Held, Quarantine
@@ -142,6 +143,7 @@ async def capabilities(asked: Asked) -> wire.Capabilities:
             "languages",
             "introspection",
         ],
+        provides=[_provision(dependencies)],
         signatures=SIGNATURES,
         limits={
             "output_limit_default_bytes": processes.OUTPUT_LIMIT_DEFAULT,
@@ -331,6 +333,23 @@ async def collect_garbage(asked: AskedQuery[operations.CollectGarbageQuery]) -> 
     collector = asked.platform.artifacts.garbage
     removed = await collector.collect(asked.caller, despite_grace=asked.query.now)
     return wire.Collected(removed=[_garbage(one, collector.grace) for one in removed])
+
+
+def _provision(dependencies: SandboxDependencies) -> wire.Provided:
+    """The entry of a registry of capabilities, as other projects look for it there."""
+    usable = [one.id for one in dependencies.profiles.all() if one.backend in dependencies.backends]
+    return wire.Provided(
+        id="capability.execution.sandbox-provision",
+        name="Sandbox Provisioning",
+        summary="Walled computers for agents, tests and builds, made from profiles, ended by their TTL, with"
+        " every change of their state told to whoever asks.",
+        owner="sandboxer",
+        status="active",
+        domain="infotech",
+        tags=["sandbox", "isolation", "provision", "e2e", "agentic", "execution", "profile"],
+        consumption_modes=["HTTP API", "CLI (sandboxer)", "Python client"],
+        profiles=usable,
+    )
 
 
 def backend(

@@ -39,6 +39,7 @@ from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import OVER, State
+from sandboxer.sandboxes.promises import WORKSPACE
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import (
     boosts,
@@ -242,7 +243,11 @@ async def change_ttl(asked: AskedPathBody[operations.SandboxPath, ChangeTtl]) ->
 
 async def reachability(asked: Asked[operations.SandboxPath]) -> Reachability:
     seen = await inspection.reachability(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller)
+    platform, id_ = asked.platform, seen.sandbox.id
     root = f"/v1/sandboxes/{asked.path.sandbox_id}"
+    profile = platform.sandboxes.profiles.find(seen.sandbox.profile)
+    named = {} if profile is None else profile.reachability
+    gateway, url = platform.access.ssh.gateway, platform.settings.url
     return Reachability.model_construct(
         sandbox_id=asked.path.sandbox_id,
         reachable=seen.is_reachable,
@@ -252,6 +257,13 @@ async def reachability(asked: Asked[operations.SandboxPath]) -> Reachability:
         files=f"{root}/files",
         terminal=f"{root}/terminal",
         reason=seen.reason,
+        ssh=None if gateway is None else f"ssh://{id_}@{gateway.host}:{gateway.port}",
+        remote_dir=WORKSPACE,
+        tunnel=named.get("tunnel", f"{url}/v1/sandboxes/{id_}/previews"),
+        identity=named.get("identity", f"{url}/v1/ssh-keys"),
+        poll=f"{url}/v1/sandboxes/{id_}",
+        events=f"{url}/v1/sandboxes/{id_}/events",
+        webhook=f"{url}/v1/webhooks",
     )
 
 
