@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,43 @@ async def test_a_stale_answer_about_the_child_is_not_believed_for_ever(free: Ser
     ended = await run.go()
     assert (ended.end, run.troubles) == (End.DONE, ["unavailable"] * 3)
     assert await all_made(free) == 1
+
+
+async def test_answers_that_are_not_understood_are_asked_for_again(free: Served, tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def bend(method: str, target: str, send: Callable[[], Reply]) -> Reply:
+        reply = send()
+        if reply.headers.get("content-type", "").startswith("application/json") and target not in seen:
+            seen.add(target)
+            return replace(reply, content=b"[]" if len(seen) % 2 else b"<html>")
+        return reply
+
+    around = lying(outside.surroundings(owner_of(free)), owner_of(free), bend)
+    run = Run(tmp_path / "run.json", order_for(free), around)
+    ended = await run.go()
+    assert (ended.end, set(run.troubles)) == (End.DONE, {"unavailable"}), said(ended)
+    assert await all_made(free) == 1
+
+
+async def test_what_a_child_says_of_itself_is_only_believed_in_form(free: Served, tmp_path: Path) -> None:
+    """Whatever runs in a layer may write its report."""
+    run = run_of(free, tmp_path, depth=2, task="sleep 600")
+    going = asyncio.ensure_future(run.go())
+    async for _ in looks():
+        if len(living(free)) == 2 and run.seen[-1].child is not None and run.seen[-1].child.process:
+            break
+    child = run.seen[-1].child
+    assert child is not None
+    text = {"state": "gave_up", "exit_code": 0, "output": "", "errors": "", "spent_sats": 1, "blocked": 7}
+    ends = "for p in /proc/[0-9]*; do grep -qs [l]oop.pyz $p/cmdline && kill -9 ${p#/proc/}; done; true"
+    words = f"echo '{json.dumps(text)}' > {STATE}.report; {ends}"
+    await free.client.post(f"/v1/sandboxes/{child.id}/exec", {"command": words})
+    ended = await going
+    assert (ended.end, run.troubles) == (End.GAVE_UP, ["cascading_failure"])
+    async for _ in looks():
+        if not living(free):
+            break
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def run(
 
         sandboxer agent run --task 'uname -a' --budget 2000 --pay x402
 
-        sandboxer agent run --task 'uname -a' --budget 2000 --pay gift-card --code f
+        sandboxer agent run --task id --budget 2000 --pay gift-card --code words
 
         sandboxer agent run --state run.json
     """

@@ -39,6 +39,7 @@ OUTPUT, ERRORS = f"{FOLDER}/output", f"{FOLDER}/errors"
 WAIT_S = 10
 KEPT_OUTPUT = 64 * 1024
 MOST_REPORT = 1024 * 1024
+MOST_RESTARTS = 5
 _LEAF = f'exec >{OUTPUT} 2>{ERRORS} </dev/null; exec /bin/sh -c "$1"'
 _HAS_PYTHON = "import sys; sys.exit(sys.version_info < (3, 11))"
 _OVER = ("expired", "destroying", "destroyed")
@@ -65,6 +66,9 @@ def act(around: Surroundings, progress: Progress) -> Outcome:
         return _ACTS[progress.step](around, progress)
     except HeldUp as held:
         return held.blocked
+    except (KeyError, TypeError, AttributeError) as error:
+        # Of an answer that lacks what every platform says.
+        return Blocked(Blocker.UNAVAILABLE, f"an answer is not understood: {error!r}")
 
 
 def _end_leftover(line: Line, progress: Progress) -> Outcome:
@@ -259,7 +263,7 @@ def _execute(around: Surroundings, progress: Progress) -> Outcome:
 
 def _start(line: Line, progress: Progress, child: Child) -> Outcome:
     """Starts what runs in the child, or finds it: it may run already, and its answer was lost."""
-    tag = progress.id_for("process", Step.CREATE_CHILD)
+    tag = progress.id_for(f"process-{child.restarts}", Step.CREATE_CHILD)
     known = line.ask("GET", f"/v1/sandboxes/{child.id}/processes").json["processes"]
     found = next((one for one in known if one["tag"] == tag), None)
     if found is None:
@@ -306,9 +310,13 @@ def _collect(line: Line, progress: Progress, child: Child, ended: Mapping[str, A
         output, errors = (_read(line, child, path) for path in (OUTPUT, ERRORS))
         return Kept({"result": Result(exit_code=code, output=output, errors=errors)}, f"exit code {code}")
     said = _report_of(_read(line, child, f"{STATE}.report", MOST_REPORT))
+    if said is None and ended["signal"] is not None and child.restarts < MOST_RESTARTS:
+        # Its file is still there: it goes on where it was.
+        again = replace(child, process=None, restarts=child.restarts + 1)
+        return Kept({"child": again}, f"the loop in {child.id} was killed, and goes on")
     if said is None or said["state"] != "done":
         cause = deepest(said or {"sandbox": child.id, "step": "execute_in_child"})
-        why = f"{cause['sandbox']} gave up: {cause.get('why') or f'its loop ended with {code}'}"
+        why = f"{cause['sandbox']} gave up: {cause['why'] or f'its loop ended with {code}'}"
         return Blocked(Blocker.CASCADING_FAILURE, why, cause=cause)
     result = Result(
         exit_code=said["exit_code"],

@@ -155,6 +155,8 @@ class Child:
     ends_at: str | None = None
     is_installed: bool = False
     process: str | None = None
+    # How often the loop in it was started again after something had killed it.
+    restarts: int = 0
     extensions: int = 0
 
 

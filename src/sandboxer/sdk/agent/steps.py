@@ -405,18 +405,18 @@ def is_stopped(progress: Progress) -> bool:
     return progress.trouble is not None and progress.trouble.reaction == Reaction.STOP.value
 
 
+_CAUSE = ("sandbox", "depth", "step", "blocker", "why")
+
+
 def deepest(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns where and why the lowest layer that reported gave up."""
-    blocked = report.get("blocked") or {}
-    if isinstance(blocked.get("cause"), Mapping):
-        return dict(blocked["cause"])
-    return {
-        "sandbox": report.get("sandbox"),
-        "depth": report.get("depth"),
-        "step": report.get("step"),
-        "blocker": blocked.get("blocker"),
-        "why": blocked.get("why"),
-    }
+    blocked = report.get("blocked")
+    # It was written in a child, by whatever runs there.
+    blocked = blocked if isinstance(blocked, Mapping) else {}
+    if isinstance(cause := blocked.get("cause"), Mapping):
+        return {name: cause.get(name) for name in _CAUSE}
+    known = {**report, "blocker": blocked.get("blocker"), "why": blocked.get("why")}
+    return {name: known.get(name) for name in _CAUSE}
 
 
 def _told(progress: Progress, what: str, now: float) -> Progress:
