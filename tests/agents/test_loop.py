@@ -129,6 +129,25 @@ async def test_when_the_parent_ends_nothing_that_it_made_goes_on(free: Served, t
     await eventually(lambda: living(free) == set())
 
 
+async def test_a_loop_that_is_killed_inside_goes_on_where_it_was(free: Served, tmp_path: Path) -> None:
+    run = run_of(free, tmp_path, depth=3, task="sleep 1; echo once >&2; hostname")
+    going = asyncio.ensure_future(run.go())
+    is_up = free.platform.sandboxes.repository.living
+    await eventually(lambda: [one.state.value in ("ready", "active") for one in is_up()] == [True] * 3)
+    before = living(free)
+    for sandbox in before:
+        # The last one has no loop in it.
+        words = "for p in /proc/[0-9]*; do grep -qs [l]oop.pyz $p/cmdline && kill -9 ${p#/proc/}; done; true"
+        ran = await free.client.post(f"/v1/sandboxes/{sandbox}/exec", {"command": words})
+        assert ran.status_code == 200, ran.text
+    ended = await going
+    told = layers(dict(said(ended)))
+    assert (ended.end, run.troubles, told[0]["errors"]) == (End.DONE, [], "once\n")
+    assert {one["child"] for one in told} == before
+    assert ended.child is not None
+    assert ended.child.restarts == 1
+
+
 PROGRAM = """
 import sys, time
 from pathlib import Path
