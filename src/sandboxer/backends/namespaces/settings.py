@@ -54,8 +54,8 @@ _COUNTING = (
     "vmallocinfo", "vmstat", "zoneinfo", "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr",
     "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
-# What is shown of the sandbox itself instead (guest/supervisor/view.c), after the figure that each needs. Where
-# a host cannot show them they are the host's own: nproc, free and top need them.
+# What is shown of the sandbox itself instead (guest/supervisor/view.c), after the figure that each needs.
+# Where a host cannot show them they are the host's own: nproc, free and top need them.
 VIEWS = (
     ("memory_limit", "meminfo"),
     ("cpu_limit", "stat"),
