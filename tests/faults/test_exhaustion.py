@@ -17,9 +17,9 @@ import pytest
 
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.namespaces.backend import NamespacesBackend, open_backend
-from sandboxer.backends.namespaces.box import pidfd_of, started_at
 from sandboxer.backends.namespaces.holdings import check_writable
 from sandboxer.backends.scripted import Scripted
+from sandboxer.backends.shared import pidfd_of, started_at
 from sandboxer.kernel.errors import NoCapacity, Unavailable, host_exhausted
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation

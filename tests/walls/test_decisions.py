@@ -12,20 +12,18 @@ import pytest
 
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.guest import FirstFile
-from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage, pidfd_of
-from sandboxer.backends.namespaces.cgroups import Births, Cgroups, Hierarchies, find_hierarchies
+from sandboxer.backends.launch import CAPABILITIES, CAPABILITY_SET, Births, LaunchOrder
+from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
+from sandboxer.backends.namespaces.cgroups import Cgroups, Hierarchies, find_hierarchies
 from sandboxer.backends.namespaces.creation import first_files
 from sandboxer.backends.namespaces.dependencies import Host, Promised, admit, budget, check_single
 from sandboxer.backends.namespaces.guest import cgroup_name, split_name
-from sandboxer.backends.namespaces.launcher import LaunchOrder
 from sandboxer.backends.namespaces.settings import (
-    CAPABILITIES,
-    CAPABILITY_SET,
     NamespacesSettings,
     Overcommit,
 )
 from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
-from sandboxer.backends.shared import can_lie_over
+from sandboxer.backends.shared import can_lie_over, pidfd_of
 from sandboxer.kernel.errors import Broken, NoCapacity
 from sandboxer.kernel.values import new_id
 

@@ -165,3 +165,41 @@ def text_of(path: str) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
+
+
+# State letters of a process that has ended but was not reaped.
+_ENDED = frozenset("ZXx")
+
+
+def pidfd_of(pid: int, started: int) -> int | None:
+    """Returns an fd of the very process that was recorded; None when it has ended. A pid is reused, and a
+    zombie keeps both pid and start time: neither alone proves life.
+    """
+    if pid <= 0:
+        return None
+    try:
+        # Any other error (no descriptors left) says nothing about the process: a living one must not be taken
+        # for dead, and be ended for it.
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        is_alive = started_at(pid) == started
+    except BaseException:
+        os.close(fd)
+        raise
+    if is_alive:
+        return fd
+    os.close(fd)
+    return None
+
+
+def started_at(pid: int) -> int | None:
+    """Returns when the process with this number began, in clock ticks since boot; None when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return None if fields[0].decode() in _ENDED else int(fields[19])

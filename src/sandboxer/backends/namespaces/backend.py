@@ -28,13 +28,14 @@ from sandboxer.backends.contract import (
     VolumeUsage,
 )
 from sandboxer.backends.guest import FolderMount, Guest
-from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch, Stage, boot_id, pidfd_of
+from sandboxer.backends.launch import Means
+from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch, Stage, boot_id
 from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hierarchies
 from sandboxer.backends.namespaces.creation import Making, resize_box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.growth import Growth
-from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
+from sandboxer.backends.namespaces.guest import OwnReach, answers
 from sandboxer.backends.namespaces.holdings import Holdings, Precedence, parts_of
 from sandboxer.backends.namespaces.kept.copies import Copies, Counting
 from sandboxer.backends.namespaces.kept.disks import Keeping, Shaping
@@ -47,9 +48,8 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
-from sandboxer.backends.shared import can_lie_over, check_folder_paths
+from sandboxer.backends.shared import can_lie_over, check_folder_paths, pidfd_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
-from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
 from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
 from sandboxer.kernel.values import is_sandbox_id
@@ -75,14 +75,15 @@ class NamespacesBackend:
         self._making = Making(dependencies, self._ending, self._keeping)
         self._holdings = Holdings(dependencies)
         self._precedence = Precedence(dependencies)
-        self._guests: dict[str, NamespacesGuest] = {}
+        self._guests: dict[str, Guest] = {}
 
     @property
     def name(self) -> str:
-        return NAME
+        return self.dependencies.name
 
     async def fingerprint(self) -> Fingerprint:
-        return await asyncio.to_thread(examine, self.dependencies.settings, self.dependencies.pool)
+        found = await asyncio.to_thread(examine, self.dependencies.settings, self.dependencies.pool)
+        return self.dependencies.adjust(found)
 
     def check_image(self, image: str) -> None:
         self.dependencies.image_tree(image)
@@ -109,7 +110,7 @@ class NamespacesBackend:
     async def provision(self, order: Order) -> Handle:
         async with self.dependencies.one_at_a_time(order.sandbox_id):
             box, timings = await self._making.make(order)
-        return _handle(box, timings)
+        return _handle(self.name, box, timings)
 
     async def recover(self, handle: Handle) -> Observation:
         async with self.dependencies.one_at_a_time(handle.sandbox_id):
@@ -196,11 +197,11 @@ class NamespacesBackend:
         async with self.dependencies.one_at_a_time(sandbox_id):
             box = self._box(sandbox_id)
             if box.stage is Stage.RUNNING and self.dependencies.has_processes(box):
-                return _handle(box, {})
+                return _handle(self.name, box, {})
             if box.stage is not Stage.STOPPED:
                 await self._stop(sandbox_id)
             box, timings = await self._making.resume(self._box(sandbox_id), order)
-        return _handle(box, timings)
+        return _handle(self.name, box, timings)
 
     async def freeze(self, handle: Handle) -> None:
         await self._set_frozen(handle.sandbox_id, True)
@@ -217,9 +218,9 @@ class NamespacesBackend:
         async with self.dependencies.one_at_a_time(sandbox_id):
             box = await to_the_end(self._replace_disk(sandbox_id, disk_id))
             if not start:
-                return _handle(box, {})
+                return _handle(self.name, box, {})
             box, timings = await self._making.resume(box, order)
-        return _handle(box, timings)
+        return _handle(self.name, box, timings)
 
     async def drop(self, disk_id: str) -> None:
         await to_the_end(self._keeping.drop(disk_id))
@@ -290,10 +291,10 @@ class NamespacesBackend:
         box = self._box(sandbox_id)
         if not self.dependencies.has_processes(box):
             raise BackendLost(why="the sandbox is not running")
-        cgroups = self.dependencies.cgroups
+        reach = self.dependencies.reach
         try:
             done = await in_thread(
-                self.dependencies.threads, cgroups.set_frozen, sandbox_id, frozen, FREEZE_TIMEOUT_S
+                self.dependencies.threads, reach.set_frozen, sandbox_id, frozen, FREEZE_TIMEOUT_S
             )
         except FileNotFoundError:
             raise BackendLost(why="the sandbox is not running") from None
@@ -315,12 +316,9 @@ class NamespacesBackend:
     def _box(self, sandbox_id: str) -> Box:
         return or_not_found(self.dependencies.known.get(sandbox_id), what="sandbox", id=sandbox_id)
 
-    def _guest(self, sandbox_id: str) -> NamespacesGuest:
+    def _guest(self, sandbox_id: str) -> Guest:
         if (guest := self._guests.get(sandbox_id)) is None:
-            gate = Gate(self.dependencies.settings.streams)
-            line = SupervisorGuest(self.dependencies.boxes.dial_path(sandbox_id), gate=gate)
-            guest = NamespacesGuest(sandbox_id, line, self.dependencies.cgroups, self.dependencies.pool)
-            self._guests[sandbox_id] = guest
+            guest = self._guests[sandbox_id] = self.dependencies.reach.guest(sandbox_id)
         return guest
 
     async def _observe(self, sandbox_id: str) -> Observation:
@@ -347,15 +345,18 @@ class NamespacesBackend:
         if pidfd is None:
             killed = dependencies.cgroups.counters(box.sandbox_id).oom_kills > 0
             return await self._stopped(box, "oom_killed" if killed else "exited")
-        if not await answers(SupervisorGuest(dependencies.boxes.dial_path(box.sandbox_id)), ANSWER_TIMEOUT_S):
+        frozen = dependencies.reach.is_frozen(box.sandbox_id)
+        if not (frozen and not dependencies.reach.answers_frozen) and not await self._answers(box.sandbox_id):
             os.close(pidfd)
             return await self._stopped(box, "not_answering")
         if dependencies.deaths.watches(box.sandbox_id):
             os.close(pidfd)
         else:
             dependencies.deaths.watch(box.sandbox_id, pidfd)
-        frozen = dependencies.cgroups.is_frozen(box.sandbox_id)
         return Observation(presence=Presence.FROZEN if frozen else Presence.RUNNING)
+
+    async def _answers(self, sandbox_id: str) -> bool:
+        return await answers(SupervisorGuest(self.dependencies.reach.door(sandbox_id)), ANSWER_TIMEOUT_S)
 
     async def _stopped(self, box: Box, seen: str) -> Observation:
         """Stops what is left of one that does not run. It says what we ended it for, or what is seen."""
@@ -365,8 +366,14 @@ class NamespacesBackend:
 
 
 @asynccontextmanager
-async def open_backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBackend]:
-    """Opens the backend of one state folder. On leaving, its sandboxes keep running."""
+async def open_backend(
+    settings: NamespacesSettings, *, choose: Callable[[tuple[int, ...]], Means] | None = None
+) -> AsyncIterator[NamespacesBackend]:
+    """Opens the backend of one state folder. On leaving, its sandboxes keep running.
+
+    `choose`: brings other means of starting sandboxes. It is given locks that whatever starts one holds too,
+    as long as it may still be making something.
+    """
     async with AsyncExitStack() as stack:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_fd = await asyncio.to_thread(lock_state, settings.run_dir)
@@ -385,12 +392,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         stack.callback(cgroups.remove_parents)
         claims = await in_thread(threads, _open_claims, settings)
         stack.callback(claims.close)
-        launcher = Launcher(
-            program=settings.guest_dir / "launcher",
-            supervisor=settings.guest_dir / "supervisor",
-            lock_fd=lock_fd,
-            held_fds=(claims.fd,),
-        )
+        means = choose((lock_fd, claims.fd)) if choose else _own_means(settings, lock_fd, claims.fd)
         dependencies = BackendDependencies(
             settings=settings,
             boot_id=boot_id(),
@@ -399,7 +401,10 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             cgroups=cgroups,
             boxes=boxes,
             ranges=UidRanges(settings.uid_base, settings.uid_ranges, claims),
-            launcher=launcher,
+            name=means.name,
+            adjust=means.adjust,
+            launcher=means.starter,
+            reach=means.reach or OwnReach(boxes, cgroups, pool, streams=settings.streams),
             deaths=DeathWatch(),
             threads=threads,
             unmounts=unmounts,
@@ -414,11 +419,11 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         await in_thread(threads, growth.begin)
         backend = NamespacesBackend(dependencies)
         stack.push_async_callback(backend.close)
-        await launcher.start()
+        await means.starter.start()
         async with own_tasks() as loops:
             loops.start(backend.beat(), name="heartbeat")
             loops.start(growth.watch(), name="growth of the storage pool")
-            loops.start(watch_launcher(launcher), name="whether the launcher answers")
+            loops.start(watch_launcher(means.starter), name="whether the launcher answers")
             loops.start(ObjectWatch(dependencies).watch(), name="kernel objects of sandboxes")
             yield backend
 
@@ -441,7 +446,14 @@ def _open_claims(settings: NamespacesSettings) -> UidClaims:
         raise Broken(why=f"uids cannot be claimed in {settings.claims_dir}: {error.strerror}") from error
 
 
-def _handle(box: Box, timings: dict[str, float]) -> Handle:
+def _own_means(settings: NamespacesSettings, lock_fd: int, claims_fd: int) -> Means:
+    program, supervisor = settings.guest_dir / "launcher", settings.guest_dir / "supervisor"
+    return Means(
+        NAME, Launcher(program=program, supervisor=supervisor, lock_fd=lock_fd, held_fds=(claims_fd,))
+    )
+
+
+def _handle(name: str, box: Box, timings: dict[str, float]) -> Handle:
     data = {
         "pid": box.pid,
         "started": box.started,
@@ -449,7 +461,7 @@ def _handle(box: Box, timings: dict[str, float]) -> Handle:
         "walls": box.walls,
         "timings_ms": {name: round(value, 3) for name, value in timings.items()},
     }
-    return Handle(sandbox_id=box.sandbox_id, backend=NAME, version=HANDLE_VERSION, data=data)
+    return Handle(sandbox_id=box.sandbox_id, backend=name, version=HANDLE_VERSION, data=data)
 
 
 def _touch(dependencies: BackendDependencies) -> None:

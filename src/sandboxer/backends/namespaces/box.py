@@ -28,8 +28,6 @@ from sandboxer.kernel.values import is_sandbox_id, value_class
 RECORD = "box.json"
 RECORD_BYTES = 2048
 SOCKET = "guest.sock"
-# State letters of a process that has ended but was not reaped.
-_ENDED = frozenset("ZXx")
 # Named one by one up to here.
 NAMED = 10
 
@@ -187,40 +185,6 @@ def read_box(folder: Path) -> Box | None:
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def pidfd_of(pid: int, started: int) -> int | None:
-    """Returns an fd of the very process that was recorded; None when it has ended. A pid is reused, and a
-    zombie keeps both pid and start time: neither alone proves life.
-    """
-    if pid <= 0:
-        return None
-    try:
-        # Any other error (no descriptors left) says nothing about the process: a living one must not be taken
-        # for dead, and be ended for it.
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    try:
-        is_alive = started_at(pid) == started
-    except BaseException:
-        os.close(fd)
-        raise
-    if is_alive:
-        return fd
-    os.close(fd)
-    return None
-
-
-def started_at(pid: int) -> int | None:
-    """Returns when the process with this number began, in clock ticks since boot; None when it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()
-    return None if fields[0].decode() in _ENDED else int(fields[19])
 
 
 class DeathWatch:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandboxer.backends.contract import Resources
+from sandboxer.backends.launch import Births
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.values import brief_value_class, is_sandbox_id
@@ -69,18 +70,6 @@ class Counted:
     cpu_s: float
     memory_bytes: int
     processes: int
-
-
-@brief_value_class
-class Births:
-    """Lists what the launcher makes and joins for one sandbox."""
-
-    # (folder, None) to make, (file, value) to write, in this order.
-    acts: list[tuple[str, str | None]]
-    joins: list[str]
-    born_in: str
-    # Where its limits and its use are read, by the name that the launcher has for each.
-    figures: dict[str, str]
 
 
 @brief_value_class

@@ -17,18 +17,17 @@ from functools import partial
 
 from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.guest import WAY_OUT_PORT, FirstFile
-from sandboxer.backends.namespaces.box import Box, Stage, new_box, pidfd_of
+from sandboxer.backends.launch import DiskBirths, Launched, LaunchOrder
+from sandboxer.backends.namespaces.box import Box, Stage, new_box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, check_single
 from sandboxer.backends.namespaces.kept.disks import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage
 from sandboxer.backends.namespaces.kept.renewal import name_server_of
-from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
-from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import shm_bytes
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.namespaces.volumes import check_attachable
-from sandboxer.backends.shared import folders_above
+from sandboxer.backends.shared import folders_above, pidfd_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -189,10 +188,12 @@ class Making:
             nests=order.nests,
             way_out=WAY_OUT_PORT if has_way_out(order) else None,
             tools=str(dependencies.tools),
+            memory_mb=box.memory_mb,
+            vcpus=box.vcpus,
         )
 
     async def _first_answer(self, box: Box) -> None:
-        line = SupervisorGuest(self._dependencies.boxes.dial_path(box.sandbox_id))
+        line = SupervisorGuest(self._dependencies.reach.door(box.sandbox_id))
         try:
             async with asyncio.timeout(self._dependencies.settings.boot_timeout_s):
                 await line.ping()

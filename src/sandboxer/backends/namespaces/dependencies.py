@@ -10,17 +10,18 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from sandboxer.backends.contract import Capacity, Resources
+from sandboxer.backends.contract import Capacity, Fingerprint, Resources
+from sandboxer.backends.launch import Reach, Starter
 from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch
 from sandboxer.backends.namespaces.cgroups import Cgroups
 from sandboxer.backends.namespaces.kept.copies import Copies, Counting
 from sandboxer.backends.namespaces.kept.records import Heritage, HeritageFolder
-from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import MB, Pool
 from sandboxer.backends.namespaces.settings import MASKED_PROC, NamespacesSettings, Overcommit
 from sandboxer.backends.namespaces.uids import UidRanges, uids_of_processes
@@ -138,6 +139,7 @@ _IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,127}")
 
 @dataclass(slots=True)
 class BackendDependencies:
+    name: str
     settings: NamespacesSettings
     boot_id: str
     host: Host
@@ -145,7 +147,8 @@ class BackendDependencies:
     cgroups: Cgroups
     boxes: BoxFolder
     ranges: UidRanges
-    launcher: Launcher
+    launcher: Starter
+    reach: Reach
     deaths: DeathWatch
     threads: ThreadPoolExecutor
     # One thread that lets go of removed sandboxes' overlays; it may wait for the disk.
@@ -153,6 +156,8 @@ class BackendDependencies:
     copies: Copies
     heritages: HeritageFolder
     counting: Counting
+    # Makes what this host can do what it can do by these means.
+    adjust: Callable[[Fingerprint], Fingerprint]
     # The layer below every image (see `tools`).
     tools: Path
     promised: Promised = field(default_factory=Promised)

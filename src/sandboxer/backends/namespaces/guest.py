@@ -21,9 +21,12 @@ from sandboxer.backends.guest import (
     ProcessInfo,
     Relay,
 )
+from sandboxer.backends.launch import Door
+from sandboxer.backends.namespaces.box import BoxFolder
 from sandboxer.backends.namespaces.cgroups import Cgroups, Counters
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.backends.supervisor.line import Gate
 from sandboxer.backends.supervisor.process import SupervisorProcess
 from sandboxer.kernel.errors import BackendLost, Conflict, NoCapacity
 from sandboxer.kernel.values import new_id
@@ -196,6 +199,31 @@ def cgroup_name(process_id: str, deadline: float | None) -> str:
 def split_name(name: str) -> tuple[str, float | None]:
     process_id, _, milliseconds = name.partition(".")
     return process_id, int(milliseconds) / 1000 if milliseconds.isdigit() else None
+
+
+class OwnReach:
+    """Reaches sandboxes by the path of their supervisor's socket, and pauses what is in their cgroup."""
+
+    answers_frozen = True
+
+    def __init__(self, boxes: BoxFolder, cgroups: Cgroups, pool: Pool, *, streams: int) -> None:
+        self._boxes = boxes
+        self._cgroups = cgroups
+        self._pool = pool
+        self._streams = streams
+
+    def door(self, sandbox_id: str) -> Door:
+        return self._boxes.dial_path(sandbox_id)
+
+    def guest(self, sandbox_id: str) -> NamespacesGuest:
+        line = SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams))
+        return NamespacesGuest(sandbox_id, line, self._cgroups, self._pool)
+
+    def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
+        return self._cgroups.set_frozen(sandbox_id, frozen, timeout_s)
+
+    def is_frozen(self, sandbox_id: str) -> bool:
+        return self._cgroups.is_frozen(sandbox_id)
 
 
 async def answers(line: SupervisorGuest, timeout_s: float) -> bool:

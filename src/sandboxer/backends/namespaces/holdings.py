@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from sandboxer.backends.namespaces.box import Box, pidfd_of, started_at
+from sandboxer.backends.namespaces.box import Box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.namespaces.uids import uids_of_processes
-from sandboxer.backends.shared import held, opened, write_there
+from sandboxer.backends.shared import held, opened, pidfd_of, started_at, write_there
 from sandboxer.kernel.errors import Unavailable, host_exhausted
 from sandboxer.kernel.tasks import beside
 

@@ -6,7 +6,6 @@ The launcher lives as long as this object; sandboxes outlive both. If it dies, t
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import subprocess
@@ -15,11 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sandboxer.backends.namespaces.cgroups import Births
-from sandboxer.backends.namespaces.pool import DiskBirths
-from sandboxer.backends.namespaces.settings import CAPABILITY_SET, VIEWS
-from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError, Unavailable
-from sandboxer.kernel.values import value_class
+from sandboxer.backends.launch import Launched, LaunchOrder, Starter, answer_fields, failure_of
+from sandboxer.kernel.errors import Broken, ProvisionFailed, Unavailable
 
 log = logging.getLogger(__name__)
 ANSWER_BYTES = 16384
@@ -30,92 +26,6 @@ LAUNCH_TIMEOUT_S = 60.0
 # How long one may be silent before it is replaced.
 HANGS_AFTER_S = 10.0
 WATCH_EVERY_S = 5.0
-# What it meets where a volume shall be seen, if that is not a folder: nobody's fault here.
-_IN_THE_WAY = {str(number) for number in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EXDEV)}
-
-
-@value_class
-class LaunchOrder:
-    """Holds an order in which everything is decided; the launcher only acts."""
-
-    tag: str
-    image: str
-    disk: str
-    socket: str
-    hostname: str
-    cgroups: Births
-    # Nothing for a disk that exists.
-    disks: DiskBirths
-    first_uid: int
-    uid_count: int
-    shm_bytes: int
-    ptys: int
-    sigpending: int
-    open_files: int
-    masks: tuple[str, ...]
-    # What it reads as the kernel's: the host's own would tell who shares a host.
-    boot_id: str
-    # (disk, path inside without its first slash, read-only).
-    volumes: tuple[tuple[str, str, bool], ...] = ()
-    # (path inside without its first slash, read-only).
-    folders: tuple[tuple[str, bool], ...] = ()
-    # The filter with namespaces inside.
-    nests: bool = False
-    # The inside port that connections to addresses far away are led to; None: there are none.
-    way_out: int | None = None
-    # The layer below the image; None: nothing is brought.
-    tools: str | None = None
-
-    def encode(self) -> bytes:
-        fields = [
-            f"tag={self.tag}",
-            f"image={self.image}",
-            f"disk={self.disk}",
-            f"socket={self.socket}",
-            f"hostname={self.hostname}",
-            f"cgroup={self.cgroups.born_in}",
-            f"base={self.first_uid}",
-            f"count={self.uid_count}",
-            f"capabilities={CAPABILITY_SET}",
-            f"shm_bytes={self.shm_bytes}",
-            f"ptys={self.ptys}",
-            f"sigpending={self.sigpending}",
-            f"open_files={self.open_files}",
-            f"boot_id={self.boot_id}",
-        ]
-        for path, value in self.cgroups.acts:
-            fields += (
-                [f"cgroup.folder={path}"]
-                if value is None
-                else [f"cgroup.write={path}", f"cgroup.value={value}"]
-            )
-        for act, path, value in self.disks:
-            fields += (
-                [f"disk.{act}={path}"] if value is None else [f"disk.{act}={path}", f"disk.value={value}"]
-            )
-        fields += [f"join={path}" for path in self.cgroups.joins]
-        fields += [f"mask={name}" for name in self.masks]
-        figures = self.cgroups.figures
-        fields += [f"figure.{name}={path}" for name, path in figures.items()]
-        fields += [f"view={name}" for figure, name in VIEWS if figure in figures]
-        fields += ["nests=1"] if self.nests else []
-        fields += [] if self.tools is None else [f"tools={self.tools}"]
-        fields += [] if self.way_out is None else [f"way_out={self.way_out}"]
-        for path, is_read_only in self.folders:
-            fields += [f"folder={path}", *(["folder.read_only=1"] if is_read_only else [])]
-        for disk, path, is_read_only in self.volumes:
-            fields += [f"volume={disk}", f"volume.path={path}"]
-            fields += ["volume.read_only=1"] if is_read_only else []
-        if any("\0" in text for text in fields):
-            raise Broken(why="a NUL in a launch order")
-        return ("\0".join(fields) + "\0").encode()
-
-
-@value_class
-class Launched:
-    pid: int
-    started: int
-    timings_ms: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -203,6 +113,9 @@ class Launcher:
             self._end(running, "the launcher was closed")
             await asyncio.to_thread(_wait_or_kill, running.process)
 
+    def forget(self, sandbox_id: str) -> None:
+        """Nothing: what it made ends with the sandbox's processes, or is removed by who ordered it."""
+
     async def _start(self) -> _Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -264,7 +177,7 @@ class Launcher:
                     self._running = None
                 self._end(running, "the launcher ended")
                 return
-            self._take(running, _fields(data))
+            self._take(running, answer_fields(data))
 
     def _take(self, running: _Running, answer: dict[str, str]) -> None:
         if (waiting := running.waiting.get(answer.get("tag", ""))) is None or waiting.done():
@@ -272,7 +185,7 @@ class Launcher:
         if "made" in answer:
             waiting.set_result(_launched(answer))
             return
-        waiting.set_exception(_failure(answer))
+        waiting.set_exception(failure_of(answer))
 
     def _end(self, running: _Running, why: str) -> None:
         loop = asyncio.get_running_loop()
@@ -296,30 +209,12 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _fields(data: bytes) -> dict[str, str]:
-    words = data.decode(errors="replace").rstrip("\0").split("\0")
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _failure(answer: dict[str, str]) -> SandboxerError:
-    step, text, number = answer.get("failed", "?"), answer.get("text", ""), answer.get("errno", "")
-    if step == "volumes" and number in _IN_THE_WAY:
-        return InvalidRequest(
-            field="volumes", why=f"in the sandbox's tree a link or a file is in the way of /{text}"
-        )
-    if step == "folders" and number in _IN_THE_WAY:
-        return InvalidRequest(field="workspace", why=f"a link or a file is in the way of /{text}")
-    return ProvisionFailed(
-        step=step, why=f"{text} (errno {number})", errno=int(number) if number.isdigit() else None
-    )
-
-
 def _launched(answer: dict[str, str]) -> Launched:
     timings = {key[2:]: float(value) for key, value in answer.items() if key.startswith("t.")}
     return Launched(pid=int(answer["pid"]), started=int(answer["start"]), timings_ms=timings)
 
 
-async def watch_launcher(launcher: Launcher) -> None:
+async def watch_launcher(launcher: Starter) -> None:
     """Replaces a launcher that hangs, for ever. Sandboxes do not depend on it once they run."""
     while True:
         await asyncio.sleep(WATCH_EVERY_S)

@@ -18,6 +18,7 @@ import subprocess
 from enum import StrEnum
 from pathlib import Path
 
+from sandboxer.backends.launch import DiskBirths
 from sandboxer.backends.namespaces import btrfs
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.shared import FOLDER, opened
@@ -45,10 +46,6 @@ BIRTH = ".birth-"
 SPARE = ".spare-"
 # In a disk, beside upper and work: the tree it is a layer over, where that is not what its box says.
 IMAGE_NOTE = "image"
-
-
-# (what, path, value) in order; see `struct act` of the launcher.
-DiskBirths = list[tuple[str, str, str | None]]
 
 
 class PoolKind(StrEnum):

@@ -6,9 +6,9 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 
-from sandboxer.backends.namespaces.box import Box, Stage, pidfd_of
+from sandboxer.backends.namespaces.box import Box, Stage
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
-from sandboxer.backends.shared import held
+from sandboxer.backends.shared import held, pidfd_of
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.kernel.fairness import note_work
 from sandboxer.kernel.tasks import in_thread
@@ -64,6 +64,7 @@ class Ending:
         if not cgroups.wait_empty(sandbox_id, DEATH_TIMEOUT_S):
             raise Unavailable(why=f"processes of {sandbox_id} did not end within {DEATH_TIMEOUT_S:g} s")
         note_work(min(cgroups.unread_s(sandbox_id), MOST_UNREAD_S))
+        self._dependencies.launcher.forget(sandbox_id)
         cgroups.remove(sandbox_id)
 
     def _remove_now(self, sandbox_id: str) -> None:

@@ -12,23 +12,6 @@ from pathlib import Path
 from sandboxer.backends.namespaces.uids import CLAIMS
 from sandboxer.kernel.values import value_class
 
-# dpkg, apt, tar, useradd and su work with these. Numbers as in linux/capability.h.
-CAPABILITIES = {
-    "CHOWN": 0,
-    "DAC_OVERRIDE": 1,
-    "FOWNER": 3,
-    "FSETID": 4,
-    "KILL": 5,
-    "SETGID": 6,
-    "SETUID": 7,
-    "SETPCAP": 8,
-    "NET_BIND_SERVICE": 10,
-    "SYS_CHROOT": 18,
-    "AUDIT_WRITE": 29,
-    "SETFCAP": 31,
-}
-CAPABILITY_SET = sum(1 << number for number in CAPABILITIES.values())
-
 # Counted up with every change that makes a sandbox safer than those that run already. A sandbox keeps the
 # walls it was started behind; `doctor` lists those behind older ones.
 #   1 (or not recorded): the first walls
@@ -54,15 +37,6 @@ _COUNTING = (
     "vmallocinfo", "vmstat", "zoneinfo", "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr",
     "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
 )  # fmt: skip
-# What is shown of the sandbox itself instead (guest/supervisor/view.c), after the figure that each needs.
-# Where a host cannot show them they are the host's own: nproc, free and top need them.
-VIEWS = (
-    ("memory_limit", "meminfo"),
-    ("cpu_limit", "stat"),
-    ("cpu_limit", "cpuinfo"),
-    ("cpu_limit", "loadavg"),
-    ("cpu_limit", "uptime"),
-)
 # Those that a kernel lacks are left out.
 MASKED_PROC = (*_REACHING, *_OF_THE_MACHINE, *_COUNTING)
 

@@ -1,4 +1,4 @@
-"""Implements `Guest` over the path of a supervisor's listening socket.
+"""Implements `Guest` over the way to a supervisor's listening socket.
 
 Stateless and cheap to make: every operation dials its own line, so nothing is lost when the server restarts.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sandboxer.backends.guest import INSIDE_SOCKET, Command, Connection, Guest, HandedOver, ProcessInfo
+from sandboxer.backends.launch import Door
 from sandboxer.backends.supervisor.codec import (
     MAX_PAYLOAD,
     VERSION_TAKEN,
@@ -51,13 +52,13 @@ OnKill = Callable[[], Awaitable[None]]
 class SupervisorGuest(Guest):
     def __init__(
         self,
-        socket_path: str,
+        door: Door,
         *,
         answer_s: float = ANSWER_S,
         work_s: float = WORK_S,
         gate: Gate | None = None,
     ) -> None:
-        self._peer = Peer(path=socket_path, answer_s=answer_s, work_s=work_s, gate=gate)
+        self._peer = Peer(path=door, answer_s=answer_s, work_s=work_s, gate=gate)
         self._files = SupervisorFiles(self._peer)
 
     @property

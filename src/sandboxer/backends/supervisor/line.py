@@ -8,12 +8,15 @@ loop and no more. Descriptors are only ever sent: `recv` takes none, the kernel 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from sandboxer.backends.guest import HandedOver
+from sandboxer.backends.launch import Door
 from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
 from sandboxer.kernel.values import value_class
@@ -353,7 +356,7 @@ class Line:
 class Peer:
     """Says where a supervisor listens, and how long one waits for it."""
 
-    path: str
+    path: Door
     # For a question that is one system call inside, and for work that may take a while.
     answer_s: float
     work_s: float
@@ -371,7 +374,7 @@ class Peer:
 
 
 async def dial(
-    path: str,
+    path: Door,
     request: bytes,
     *,
     passed_fd: int | None = None,
@@ -383,10 +386,31 @@ async def dial(
     if gate:
         gate.enter()
     try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    except OSError as error:
+        sock = await _connect(path, limit_s) if isinstance(path, str) else await _enter(path)
+        try:
+            line = Line(sock, raw_after_done=raw_after_done, gate=gate)
+        except BaseException:
+            sock.close()
+            raise
+    except BaseException:
         if gate:
             gate.leave()
+        raise
+    line.send(HELLO + request, passed_fd=passed_fd)
+    return line
+
+
+async def _enter(door: Callable[[], Awaitable[socket.socket]]) -> socket.socket:
+    try:
+        return await door()
+    except OSError as error:
+        raise _unreached(error) from None
+
+
+async def _connect(path: str, limit_s: float) -> socket.socket:
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    except OSError as error:
         raise NoCapacity(resource="descriptors", why=error.strerror) from None
     try:
         deadline = time.monotonic() + limit_s
@@ -395,14 +419,10 @@ async def dial(
             if time.monotonic() > deadline:
                 raise BackendLost(why="the supervisor does not take calls")
             await asyncio.sleep(0.005)
-        line = Line(sock, raw_after_done=raw_after_done, gate=gate)
     except BaseException:
-        if gate:
-            gate.leave()
         sock.close()
         raise
-    line.send(HELLO + request, passed_fd=passed_fd)
-    return line
+    return sock
 
 
 def _connected(sock: socket.socket, path: str) -> bool:
@@ -411,5 +431,11 @@ def _connected(sock: socket.socket, path: str) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise BackendLost(why=f"the supervisor cannot be reached: {error.strerror or error}") from None
+        raise _unreached(error) from None
     return True
+
+
+def _unreached(error: OSError) -> SandboxerError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return NoCapacity(resource="descriptors", why=error.strerror)
+    return BackendLost(why=f"the supervisor cannot be reached: {error.strerror or error}")

@@ -12,13 +12,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from sandboxer.backends.contract import Content, KeptDisk, KeptLayers, KeptSizes, Order, Trust
+from sandboxer.backends.launch import DiskBirths
 from sandboxer.backends.namespaces.box import Box
 from sandboxer.backends.namespaces.dependencies import SCRATCH, BackendDependencies
 from sandboxer.backends.namespaces.kept import renewal
 from sandboxer.backends.namespaces.kept.copies import Spares
 from sandboxer.backends.namespaces.kept.records import Heritage, Owner, check_kept_id
 from sandboxer.backends.namespaces.kept.renewal import Renewal
-from sandboxer.backends.namespaces.pool import MB, NAMESERVER, DiskBirths
+from sandboxer.backends.namespaces.pool import MB, NAMESERVER
 from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, or_not_found

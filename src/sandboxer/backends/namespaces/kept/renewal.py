@@ -15,7 +15,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from sandboxer.backends.namespaces.pool import HOSTS, NAMESERVER, DiskBirths
+from sandboxer.backends.launch import DiskBirths
+from sandboxer.backends.namespaces.pool import HOSTS, NAMESERVER
 from sandboxer.backends.shared import opened, opened_beneath
 from sandboxer.kernel.values import value_class
 
