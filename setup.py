@@ -14,7 +14,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-PROGRAMS = ("supervisor", "launcher", "sudo", "client")
+PROGRAMS = ("supervisor", "launcher", "stager", "sudo", "client")
 
 
 class BuildWithFiles(build_py):

@@ -1,5 +1,7 @@
 /* Connections from the host: bounded input, ordered output. Garbage ends the connection and nothing else. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,6 +15,15 @@ static int count;
 static struct source *paused_listener;
 
 enum { SMALL_READ = 4096, MAX_UNSENT = 8 << 20 };
+
+static bool is_demanded;
+static uint8_t demanded[SECRET_SIZE];
+
+void conn_demand(const uint8_t *secret)
+{
+    memcpy(demanded, secret, sizeof demanded);
+    is_demanded = true;
+}
 
 int conn_count(void)
 {
@@ -46,6 +57,11 @@ void conn_accept(struct source *listener)
     }
     c->src = (struct source){.kind = SRC_CONN, .fd = fd, .owner = c};
     c->passed_fd = -1;
+    c->known = !is_demanded;
+    if (is_demanded) {
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
     c->next = conns;
     conns = c;
     count++;
@@ -106,7 +122,7 @@ static void take_fds(struct conn *c, struct msghdr *m)
 static size_t wanted(const struct conn *c)
 {
     size_t have = buf_left(&c->in);
-    if (have < HEADER_SIZE)
+    if (have < HEADER_SIZE || !c->known)
         return SMALL_READ;
     size_t whole = HEADER_SIZE + (size_t)get_u32(c->in.data + c->in.off);
     return whole > have + SMALL_READ ? whole - have : SMALL_READ;
@@ -151,9 +167,28 @@ static size_t unsent(const struct conn *c)
     return buf_left(&c->out) + buf_left(&c->told);
 }
 
+/* Whoever begins with anything else is no host: the connection ends without a word. */
+static bool is_known(struct conn *c)
+{
+    uint8_t differs = 0;
+    if (c->known)
+        return true;
+    if (buf_left(&c->in) < SECRET_SIZE)
+        return false;
+    for (size_t i = 0; i < SECRET_SIZE; i++)
+        differs |= c->in.data[c->in.off + i] ^ demanded[i];
+    c->in.off += SECRET_SIZE;
+    c->known = !differs;
+    if (differs)
+        conn_close(c);
+    return c->known;
+}
+
 void conn_parse(struct conn *c)
 {
     c->stdin_blocked = false;
+    if (!is_known(c))
+        return;
     while (!c->dead && buf_left(&c->in) >= HEADER_SIZE && unsent(c) <= MAX_UNSENT) {
         const uint8_t *at = c->in.data + c->in.off;
         uint32_t len = get_u32(at);

@@ -13,6 +13,7 @@ enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX
        MAX_RELAYED = 4, MAX_CALLS = 32 };
 /* What ended processes may keep of their output, all together. */
 enum { MAX_ENDED_BYTES = 4 << 20 };
+enum { SECRET_SIZE = 32 };
 
 enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY,
                    SRC_ASK, SRC_NAMES, SRC_SHOWN };
@@ -42,6 +43,7 @@ struct conn {
     struct buf in, out;
     struct buf told;                    /* TAKEN frames that wait until no piece of output is half sent */
     bool greeted, dead;
+    bool known;                         /* it began with the secret, where one is demanded */
     uint32_t version;                   /* of the protocol, as agreed on */
     int passed_fd;                      /* came with SCM_RIGHTS, waits for its request; or -1 */
     uint32_t stdin_done;                /* bytes of the STDIN frame at the front of `in` that were written */
@@ -58,6 +60,7 @@ struct conn {
     uint32_t chunk_left;                /* bytes of the frame being sent that are still in the ring */
 };
 
+void conn_demand(const uint8_t *secret); /* SECRET_SIZE bytes with which every connection must begin */
 void conn_accept(struct source *listener);
 void conn_event(struct conn *c, uint32_t events);
 void conn_parse(struct conn *c);        /* handle the whole frames that have arrived */

@@ -3,17 +3,24 @@
  * argv[1] is the number of the inherited listening socket (default 3), argv[2] that of the filter's questions, if it
  * asks any (ask.c), argv[3] the port of the proxy in a sandbox with a way out, whose sockets are the next (FD_STEERED
  * of the launcher), else 0; argv[4] that of the folder which only we can write (inside.c); argv[5] that of the first of
- * those by which programs see their limits (view.h). See PROTOCOL.md. */
+ * those by which programs see their limits (view.h). See PROTOCOL.md.
+ *
+ * Where nothing can be inherited (behind a kernel of another's, whose state is saved and restored) argv[1] is
+ * `port=N`: we open that port of 127.0.0.1 ourselves, and every connection to it begins with the secret that our stdin
+ * holds. argv[4] may be a path then. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,14 +80,41 @@ static void bound_capabilities(void)
         if (!(data[cap / 32].permitted & (1u << (cap % 32)))) prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 }
 
+/* Everybody inside can dial a port: only who knows the secret is the host. Read before anything else can run. */
+static int open_door(const char *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    uint8_t secret[SECRET_SIZE];
+    size_t have = 0;
+    for (ssize_t n = 1; n > 0 && have < sizeof secret; have += n > 0 ? (size_t)n : 0)
+        n = read(0, secret + have, sizeof secret - have);
+    close(0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (have < sizeof secret || fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, MAX_CONNS))
+        return -1;
+    conn_demand(secret);
+    /* Whoever waits for us to listen hears of it. */
+    if (write(1, "1", 1) != 1)
+        return -1;
+    close(1);
+    return fd;
+}
+
 int main(int argc, char **argv)
 {
     /* First: nobody inside may look into us or take our socket (pidfd_getfd, /proc/1/fd). */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     bound_capabilities();
+    const char *port = argc > 1 && !strncmp(argv[1], "port=", 5) ? argv[1] + 5 : NULL;
     int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     int device = argc > 5 ? view_open(atoi(argv[5])) : -1;
+    if (port && (listen_fd = open_door(port)) >= 0 && listen_fd < 3) {
+        int low = listen_fd;
+        listen_fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+        close(low);
+    }
     hold_stdio();
     default_signals();
     many_files();
@@ -105,7 +139,7 @@ int main(int argc, char **argv)
         names_open(FD_NAMES, FD_NAMES_STREAM);
     }
     if (argc > 4)
-        inside_open(atoi(argv[4]));
+        inside_open(argv[4][0] == '/' ? open(argv[4], O_RDONLY | O_DIRECTORY | O_CLOEXEC) : atoi(argv[4]));
     shown_open(device);
     loop_run();
 }

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.guest import GUEST, open_box
 
-PROGRAMS = ("supervisor", "launcher", "sudo", "client")
+PROGRAMS = ("supervisor", "launcher", "stager", "sudo", "client")
 # A copy whose size only the run knows: _FORTIFY_SOURCE=3 sees it, 2 does not.
 OVERFLOWS = r"""
 #include <stdlib.h>

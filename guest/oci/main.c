@@ -1,0 +1,209 @@
+/* Makes ready what an OCI runtime finds when it starts a sandbox, and becomes that runtime.
+ *
+ * usage: stager FD BUNDLE PROGRAM ARGUMENT…
+ * FD is a socket with one order in it, the launcher's (launcher/order.c); a failure is answered there as the launcher
+ * answers. It closes itself when PROGRAM begins: from then on that one's exit says what became of it. BUNDLE is a
+ * folder of the sandbox's own; the tree of the sandbox is mounted at its `root`.
+ *
+ * Everything happens in a mount namespace and in the sandbox's cgroups, which the runtime inherits: nothing is mounted
+ * on the host, and whoever kills the cgroup ends the runtime too, however far it is. The network namespace has
+ * `lo` only, and is up: a runtime that brings a network of its own takes that from it. */
+#include "../launcher/launcher.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ROOT "root"
+#define NOTHING "nothing"
+#define TMP "tmp"
+/* Where a runtime that can hand descriptors on looks for the first of them. */
+enum { FD_HANDED = 3 };
+
+static void join(const struct order *order) {
+    char path[4096];
+    step("cgroup");
+    acts_perform(&order->cgroups);
+    for (size_t i = 0; i < order->join_count; i++) write_file(order->joins[i], "0");
+    if (snprintf(path, sizeof path, "%s/cgroup.procs", order->cgroup) >= (int)sizeof path)
+        answer_failed(step_current(), ENAMETOOLONG, NULL);
+    write_file(path, "0");
+}
+
+static void private_namespaces(void) {
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    step("namespaces");
+    CHECK(unshare(CLONE_NEWNS | CLONE_NEWNET));
+    CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK(fd);
+    CHECK(ioctl(fd, SIOCSIFFLAGS, &lo));
+    close(fd);
+}
+
+static int open_folder(const char *path) {
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(fd);
+    return fd;
+}
+
+/* By descriptors: no path is too long for the options, and no comma in one is taken for their end. */
+static void mount_overlay(int image, int tools, int disk, const char *where) {
+    char options[512], below[64] = "";
+    struct statvfs seen;
+    if (tools >= 0) snprintf(below, sizeof below, ":/proc/self/fd/%d", tools);
+    snprintf(options, sizeof options,
+             "lowerdir=/proc/self/fd/%d%s,upperdir=/proc/self/fd/%d/upper,workdir=/proc/self/fd/%d/work,redirect_dir=on",
+             image, below, disk, disk);
+    CHECK(mount("overlay", where, "overlay", MS_NOSUID | MS_NODEV, options));
+    CHECK(statvfs(where, &seen));
+    if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the overlay came up read-only");
+}
+
+static void place_tree(const struct order *order) {
+    step("overlay");
+    if (mkdir(ROOT, 0700) && errno != EEXIST) CHECK(-1);
+    mount_overlay(open_folder(order->image), order->tools ? open_folder(order->tools) : -1, open_folder(order->disk),
+                  ROOT);
+}
+
+/* The folder at `path` in the sandbox's tree, made where it is missing. That may be a tenant's making: no link in it is
+ * followed. */
+static int open_place(int root, const char *path) {
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    char whole[4096], *rest = whole;
+    if (strlen(path) >= sizeof whole) answer_failed(step_current(), ENAMETOOLONG, path);
+    strcpy(whole, path);
+    int folder = root;
+    for (char *name; (name = strsep(&rest, "/")); ) {
+        if (mkdirat(folder, name, 0755) && errno != EEXIST) answer_failed(step_current(), errno, path);
+        int next = (int)syscall(SYS_openat2, folder, name, &how, sizeof how);
+        if (next < 0) answer_failed(step_current(), errno, path);
+        if (folder != root) close(folder);
+        folder = next;
+    }
+    return folder;
+}
+
+/* The sandbox's own /tmp, by itself: gVisor lays memory over one that is empty unless it is told what to mount there.
+ * Where a tenant put something else in its place an empty folder is shown. */
+static void place_tmp(void) {
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    step("tmp");
+    if (mkdir(TMP, 01777) && errno != EEXIST) CHECK(-1);
+    CHECK(chmod(TMP, 01777));
+    int root = open_folder(ROOT);
+    int tmp = (int)syscall(SYS_openat2, root, "tmp", &how, sizeof how);
+    if (tmp >= 0) {
+        int tree = open_tree(tmp, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        CHECK(tree);
+        CHECK(move_mount(tree, "", AT_FDCWD, TMP, MOVE_MOUNT_F_EMPTY_PATH));
+        close(tree);
+        close(tmp);
+    }
+    close(root);
+}
+
+/* As the launcher does: an overlay with nothing below passes on reads and writes, and no order to the pool's file
+ * system. */
+static void place_volumes(const struct order *order) {
+    char upper[64], work[64], both[96];
+    int root = open_folder(ROOT);
+    step("volumes");
+    if (mkdir(NOTHING, 0755) && errno != EEXIST) CHECK(-1);
+    for (size_t i = 0; i < order->volume_count; i++) {
+        const struct volume *volume = &order->volumes[i];
+        const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+        int disk = open_folder(volume->disk);
+        snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", disk);
+        snprintf(work, sizeof work, "/proc/self/fd/%d/work", disk);
+        snprintf(both, sizeof both, "%s:%s", upper, NOTHING);
+        const char *const writable[][2] = {
+            {"source", "volume"}, {"lowerdir", NOTHING}, {"upperdir", upper}, {"workdir", work}, {NULL, NULL},
+        };
+        const char *const readable[][2] = {{"source", "volume"}, {"lowerdir", both}, {NULL, NULL}};
+        int mounted = volume->read_only ? new_mount("overlay", attributes | MOUNT_ATTR_RDONLY, readable)
+                                        : new_mount("overlay", attributes, writable);
+        int where = open_place(root, volume->path);
+        CHECK(move_mount(mounted, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+        close(where);
+        close(mounted);
+        close(disk);
+    }
+    close(root);
+}
+
+/* A file of a name relative to its folder: a host path may be longer than an address can hold. */
+static int listen_at(const char *path, int bundle) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash + 1) >= sizeof at.sun_path)
+        answer_failed(step_current(), ENAMETOOLONG, NULL);
+    memcpy(folder, path, (size_t)(slash - path));
+    folder[slash - path] = 0;
+    strcpy(at.sun_path, slash + 1);
+    CHECK(chdir(folder));
+    unlink(at.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd);
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at));
+    CHECK(chmod(at.sun_path, 0600));
+    CHECK(listen(fd, 128));
+    CHECK(fchdir(bundle));
+    return fd;
+}
+
+/* The socket that the supervisor listens on, for a runtime that hands it on. One that cannot closes it. */
+static void hand_socket(const struct order *order) {
+    step("socket");
+    int bundle = open_folder(".");
+    int listening = listen_at(order->socket, bundle);
+    close(bundle);
+    if (listening == FD_HANDED) CHECK(fcntl(listening, F_SETFD, 0));
+    else CHECK(dup2(listening, FD_HANDED));
+}
+
+int main(int argc, char **argv) {
+    static char data[ORDER_BYTES];
+    static struct order order;
+    const char *why = "too long";
+    if (argc < 4) {
+        fprintf(stderr, "usage: stager FD BUNDLE PROGRAM ARGUMENT...\n");
+        return 2;
+    }
+    int fd = fcntl(atoi(argv[1]), F_DUPFD_CLOEXEC, 64);
+    ssize_t size = fd < 0 ? -1 : recv(fd, data, sizeof data, MSG_TRUNC);
+    if (size < 0) {
+        perror("stager: no order");
+        return 2;
+    }
+    close(atoi(argv[1]));
+    answer_begin(fd, "");
+    if ((size_t)size > sizeof data || !order_parse(&order, data, (size_t)size, &why)) answer_failed("order", EINVAL, why);
+    answer_begin(fd, order.tag);
+    join(&order);
+    step("disk");
+    acts_perform(&order.disks);
+    private_namespaces();
+    CHECK(chdir(argv[2]));
+    place_tree(&order);
+    place_tmp();
+    if (order.volume_count) place_volumes(&order);
+    hand_socket(&order);
+    step("runtime");
+    execv(argv[3], argv + 3);
+    answer_failed(step_current(), errno, argv[3]);
+}

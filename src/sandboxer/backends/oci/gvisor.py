@@ -1,0 +1,188 @@
+"""Reaches what runs behind gVisor, whose kernel is a process of its own, by that process's control socket.
+
+No socket of the host can be held inside: a saved sandbox could not be restored with it. So the supervisor
+listens on a port of the kernel that gVisor is, and every line to it is a socket whose other end is handed to
+gVisor with the request to lead it there. Whoever runs inside can dial that port too; what they lack is the
+secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sandboxer.backends.guest import Command, Connection, Files, Process, ProcessInfo, Relay
+from sandboxer.backends.oci.bundle import DOOR_PORT
+from sandboxer.backends.oci.starter import OciSettings
+from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.backends.supervisor.line import Gate
+from sandboxer.kernel.errors import BackendLost, Unavailable
+
+DIAL_TIMEOUT_S = 10.0
+# Divides a command's deadline from its tag, in what the supervisor keeps of it.
+_MARK = "\x1f"
+
+
+class GvisorReach:
+    # Its supervisor stands still with all the rest.
+    answers_frozen = False
+
+    def __init__(self, settings: OciSettings, *, streams: int) -> None:
+        self._settings = settings
+        self._streams = streams
+
+    def door(self, sandbox_id: str) -> Callable[[], Awaitable[socket.socket]]:
+        async def enter() -> socket.socket:
+            if self.is_frozen(sandbox_id):
+                raise Unavailable(why="the sandbox is frozen, and its supervisor with it: thaw it first")
+            try:
+                secret = (self._settings.bundle(sandbox_id) / "secret").read_bytes()
+            except FileNotFoundError:
+                raise BackendLost(why="the sandbox is not running") from None
+            return await dial_port(self.control(sandbox_id), sandbox_id, secret)
+
+        return enter
+
+    def guest(self, sandbox_id: str) -> GvisorGuest:
+        return GvisorGuest(SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams)))
+
+    def control(self, sandbox_id: str) -> Path:
+        places = self._settings.controls(sandbox_id)
+        return next((place for place in places if place.exists()), places[0])
+
+    def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
+        if self.is_frozen(sandbox_id) == frozen:
+            return True
+        mark = self._frozen(sandbox_id)
+        if frozen:
+            # First: nobody waits for an answer that does not come.
+            mark.touch()
+        argv = [*self._settings.argv(sandbox_id), "pause" if frozen else "resume", sandbox_id]
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            done = None
+        is_done = done is not None and done.returncode == 0
+        if frozen != is_done:
+            mark.unlink(missing_ok=True)
+        return is_done
+
+    def is_frozen(self, sandbox_id: str) -> bool:
+        return self._frozen(sandbox_id).exists()
+
+    def _frozen(self, sandbox_id: str) -> Path:
+        return self._settings.bundle(sandbox_id) / "frozen"
+
+
+async def dial_port(control: Path, container: str, secret: bytes) -> socket.socket:
+    """Returns a socket that gVisor leads to the supervisor's port, the secret sent. Raises BackendLost."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with theirs:
+            ours.setblocking(False)
+            ours.send(secret)
+            call = {
+                "method": "containerManager.PortForward",
+                "arg": {"ContainerID": container, "Port": DOOR_PORT},
+            }
+            await _tell(control, json.dumps(call).encode(), theirs.fileno())
+    except BaseException:
+        ours.close()
+        raise
+    return ours
+
+
+async def _tell(control: Path, call: bytes, fd: int) -> None:
+    """Sends a call with a descriptor. What it answers is not waited for: a line that leads nowhere ends."""
+    folder = os.open(control.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as line:
+            deadline = time.monotonic() + DIAL_TIMEOUT_S
+            while True:
+                try:
+                    line.connect(f"/proc/self/fd/{folder}/{control.name}")
+                except BlockingIOError:
+                    # Its queue is full. The kernel offers nothing to wait on.
+                    if time.monotonic() > deadline:
+                        raise BackendLost(why="gVisor does not take calls") from None
+                    await asyncio.sleep(0.005)
+                else:
+                    break
+            socket.send_fds(line, [call], [fd])
+    finally:
+        os.close(folder)
+
+
+class GvisorGuest:
+    """A supervisor without a cgroup for each command: gVisor's processes are none of the host's."""
+
+    def __init__(self, line: SupervisorGuest) -> None:
+        self._line = line
+
+    @property
+    def files(self) -> Files:
+        return self._line.files
+
+    async def run(self, command: Command, *, process_id: str | None = None) -> Process:
+        return await self._line.run(
+            replace(command, tag=marked(command)), process_id=process_id, forget=not command.keep
+        )
+
+    async def attach(self, process_id: str) -> Process:
+        return await self._line.attach(process_id)
+
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        await self._line.feed(process_id, data, close=close, offset=offset)
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        return [unmarked(info) for info in await self._line.processes()]
+
+    async def forget(self, process_id: str) -> None:
+        await self._line.forget(process_id)
+
+    async def connect(self, port: int) -> Connection:
+        return await self._line.connect(port)
+
+    async def connect_socket(self, path: str) -> Connection:
+        return await self._line.connect_socket(path)
+
+    async def listen(self, port: int) -> Relay:
+        return await self._line.listen(port)
+
+    async def unlisten(self, port: int) -> None:
+        await self._line.unlisten(port)
+
+    async def listen_inside(self) -> Relay:
+        return await self._line.listen_inside()
+
+    async def unlisten_inside(self) -> None:
+        await self._line.unlisten_inside()
+
+    async def describe(self, files: Mapping[str, str]) -> None:
+        await self._line.describe(files)
+
+    async def ping(self) -> None:
+        await self._line.ping()
+
+
+def marked(command: Command) -> str:
+    """Keeps a deadline with the command, where a restarted server finds it."""
+    if command.deadline is None:
+        return command.tag
+    return f"{int(command.deadline * 1000)}{_MARK}{command.tag}"
+
+
+def unmarked(info: ProcessInfo) -> ProcessInfo:
+    before, mark, tag = info.tag.partition(_MARK)
+    if not mark or not before.isdigit():
+        return info
+    return replace(info, tag=tag, deadline=int(before) / 1000)
