@@ -281,6 +281,20 @@ class Snapshots(Protocol):
 
 
 @runtime_checkable
+class KeepsMemory(Protocol):
+    """Keeps sandboxes with what runs in them. One that is made from such a kept disk (`Order.origin`) goes on
+    where the other was: its processes, what they hold in memory, their open files and listening ports.
+    Connections to the outside of it are gone, and what was drawn by chance before is the same in each copy.
+    """
+
+    async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
+        """Does the same as `Snapshots.take`, with everything that runs, which stands still meanwhile.
+
+        Raises BackendLost when nothing runs.
+        """
+
+
+@runtime_checkable
 class CopiesAhead(Protocol):
     def copies_ahead(self, disk_id: str, count: int) -> AbstractAsyncContextManager[None]:
         """Prepares for so many sandboxes with this `Order.origin`, made while inside: what takes no longer
@@ -481,6 +495,7 @@ class Capability(StrEnum):
     RESIZE = "resize"
     IMAGES = "images"
     VOLUMES = "volumes"
+    MEMORY = "memory"
 
 
 OPTIONAL: Mapping[Capability, type] = {
@@ -490,6 +505,7 @@ OPTIONAL: Mapping[Capability, type] = {
     Capability.RESIZE: Resizes,
     Capability.IMAGES: ShapesDisks,
     Capability.VOLUMES: Volumes,
+    Capability.MEMORY: KeepsMemory,
 }
 
 

@@ -19,6 +19,7 @@ from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 GROUP = "sandboxer.backends"
 SHIPPED: Mapping[str, str] = {
     "ext.namespaces": "sandboxer.backends.namespaces:open_backend",
+    "ext.oci": "sandboxer.wiring.oci:open_backend",
     "ext.scripted": "sandboxer.backends.scripted:open_backend",
 }
 

@@ -59,6 +59,9 @@ class Settings(
         tuple[str, ...],
         Field(description="What `placement` of profiles and creates may call this host, beside `local`."),
     ] = ()
+    oci_runtime: Annotated[
+        str, Field(description="Runtime of ext.oci (experimental): runsc, runc or crun, or a path of one.")
+    ] = "runsc"
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
         "profile.agent-dev"
     )

@@ -4,22 +4,30 @@ OCI runtime that starts what runs over them.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import subprocess
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from sandboxer.backends.contract import Fingerprint, Lack, Wall
+from sandboxer.backends.contract import Content, Fingerprint, Handle, KeptDisk, Lack, Wall
 from sandboxer.backends.launch import Means
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces import open_backend as open_namespaces
+from sandboxer.backends.namespaces.dependencies import BackendDependencies
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.oci.bundle import RuntimeKind
 from sandboxer.backends.oci.gvisor import GvisorReach
+from sandboxer.backends.oci.memory import MemoryFolder
 from sandboxer.backends.oci.starter import OciSettings, OciStarter
 from sandboxer.kernel.errors import NotAvailable
+from sandboxer.settings import Settings
+from sandboxer.wiring.backends import namespaces_settings
 
 NAME = "ext.oci"
+# In the version of a runsc that scripts/build-runsc made.
+_MENDED = "-sandboxer-"
 # What it needs of a host that `ext.namespaces` has, and cannot promise.
 _WITHOUT_PIDS = Lack(
     what="process limits",
@@ -31,6 +39,43 @@ _AS_HOST_ROOT = Lack(
     why="root inside has the host's uid 0, without its capabilities: two sandboxes share a uid",
     remedy="use runsc, or ext.namespaces, for strangers",
 )
+
+
+class RememberingBackend(NamespacesBackend):
+    """A backend that keeps what runs together with its disk (`contract.KeepsMemory`)."""
+
+    def __init__(self, dependencies: BackendDependencies, memory: MemoryFolder) -> None:
+        super().__init__(dependencies)
+        self._memory = memory
+        memory.sweep([one.id for one in dependencies.heritages.kept()])
+
+    async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
+        sandbox_id = handle.sandbox_id
+        sizes: list[int] = []
+
+        def save() -> None:
+            sizes.append(self._memory.save(sandbox_id, disk_id))
+
+        try:
+            kept = await self._take_frozen(sandbox_id, disk_id, save)
+        except BaseException:
+            # Nothing was written: what is there is another's that has this id.
+            if sizes:
+                self._memory.drop(disk_id)
+            raise
+        at_most = kept.at_most_bytes + sum(sizes)
+        return replace(kept, content=Content.FILES_AND_MEMORY, at_most_bytes=at_most)
+
+    async def drop(self, disk_id: str) -> None:
+        await super().drop(disk_id)
+        await asyncio.to_thread(self._memory.drop, disk_id)
+
+
+def open_backend(settings: Settings) -> AbstractAsyncContextManager[NamespacesBackend]:
+    """Opens the backend of a platform, in a folder of its state folder. Raises NotAvailable."""
+    own = namespaces_settings(settings.model_copy(update={"state_dir": settings.state_dir / "oci"}))
+    own = replace(own, images_dir=settings.images_dir, uid_base=settings.uid_base)
+    return open_oci(own, runtime=settings.oci_runtime)
 
 
 def open_oci(
@@ -46,13 +91,18 @@ def open_oci(
         guest_dir=settings.guest_dir,
         programs_dir=settings.state_dir / "programs",
         cgroup_parent=settings.cgroup_parent,
+        memory_dir=settings.state_dir / "memory",
     )
 
     def choose(held_fds: tuple[int, ...]) -> Means:
         reach = GvisorReach(oci, streams=settings.streams) if kind.has_own_kernel else None
         return Means(NAME, OciStarter(oci, held_fds), reach, lambda found: adjusted(kind, found))
 
-    return open_namespaces(settings, choose=choose)
+    if not kind.has_own_kernel:
+        return open_namespaces(settings, choose=choose)
+    return open_namespaces(
+        settings, choose=choose, connect=lambda parts: RememberingBackend(parts, MemoryFolder(oci))
+    )
 
 
 def find_runtime(name: str) -> Path:
@@ -62,7 +112,15 @@ def find_runtime(name: str) -> Path:
         raise NotAvailable(what="ext.oci", why=f"there is no {name} on this host")
     if Path(found).name not in [*RuntimeKind]:
         raise NotAvailable(what="ext.oci", why=f"{found} is none of {', '.join(RuntimeKind)}")
+    if Path(found).name == RuntimeKind.RUNSC and _MENDED not in _version(found):
+        # It would lose bytes between us and what runs inside.
+        raise NotAvailable(what="ext.oci", why=f"{found} was not built by scripts/build-runsc")
     return Path(found)
+
+
+def _version(program: str) -> str:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+    return done.stdout
 
 
 def adjusted(kind: RuntimeKind, found: Fingerprint) -> Fingerprint:

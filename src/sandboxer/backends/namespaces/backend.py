@@ -64,6 +64,8 @@ THREADS = 16
 
 
 class NamespacesBackend:
+    """Connects the parts. Another means of starting sandboxes may derive from it to offer more."""
+
     def __init__(self, dependencies: BackendDependencies) -> None:
         self.dependencies = dependencies
         # Read before this server leaves its own: what the last one left is the sign of life that counts.
@@ -222,6 +224,20 @@ class NamespacesBackend:
             box, timings = await self._making.resume(box, order)
         return _handle(self.name, box, timings)
 
+    async def _take_frozen(self, sandbox_id: str, disk_id: str, beside: Callable[[], None]) -> KeptDisk:
+        """Keeps a disk and does `beside` in a thread while everything that runs stands still. On any failure
+        nothing is left of the disk.
+        """
+        async with self.dependencies.one_at_a_time(sandbox_id):
+            box, was_frozen = self._box(sandbox_id), self.dependencies.reach.is_frozen(sandbox_id)
+            await self._set_frozen(sandbox_id, True)
+            try:
+                await in_thread(self.dependencies.threads, beside)
+                return await to_the_end(self._keeping.take(box, disk_id))
+            finally:
+                if not was_frozen:
+                    await to_the_end(self._set_frozen(sandbox_id, False))
+
     async def drop(self, disk_id: str) -> None:
         await to_the_end(self._keeping.drop(disk_id))
 
@@ -367,12 +383,15 @@ class NamespacesBackend:
 
 @asynccontextmanager
 async def open_backend(
-    settings: NamespacesSettings, *, choose: Callable[[tuple[int, ...]], Means] | None = None
+    settings: NamespacesSettings,
+    *,
+    choose: Callable[[tuple[int, ...]], Means] | None = None,
+    connect: Callable[[BackendDependencies], NamespacesBackend] = NamespacesBackend,
 ) -> AsyncIterator[NamespacesBackend]:
     """Opens the backend of one state folder. On leaving, its sandboxes keep running.
 
     `choose`: brings other means of starting sandboxes. It is given locks that whatever starts one holds too,
-    as long as it may still be making something.
+    as long as it may still be making something. `connect`: connects the parts to a backend that offers more.
     """
     async with AsyncExitStack() as stack:
         settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -417,7 +436,7 @@ async def open_backend(
         dependencies.remember_all()
         growth = Growth(dependencies)
         await in_thread(threads, growth.begin)
-        backend = NamespacesBackend(dependencies)
+        backend = connect(dependencies)
         stack.push_async_callback(backend.close)
         await means.starter.start()
         async with own_tasks() as loops:

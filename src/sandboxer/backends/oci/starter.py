@@ -49,6 +49,8 @@ class OciSettings:
     programs_dir: Path
     # Below every cgroup hierarchy.
     cgroup_parent: str
+    # What ran in sandboxes that were kept with their memory, by the kept disk's id.
+    memory_dir: Path
 
     def bundle(self, sandbox_id: str) -> Path:
         return self.run_dir / sandbox_id / "oci"
@@ -81,18 +83,27 @@ class OciStarter:
     async def launch(self, order: LaunchOrder) -> Launched:
         began = time.perf_counter()
         await asyncio.to_thread(self._describe, order)
-        argv = [*self._settings.argv(order.tag), "run", "--detach"]
-        if self._settings.kind is not RuntimeKind.RUNSC:
-            argv += ["--preserve-fds", "1"]
         bundle = self._settings.bundle(order.tag)
-        argv += ["--bundle", str(bundle), "--pid-file", str(bundle / "pid"), order.tag]
-        await self.run_staged(order, argv)
+        argv = [*self._settings.argv(order.tag), *self._verb(order), "--detach", "--bundle", str(bundle)]
+        await self._run_staged(order, [*argv, "--pid-file", str(bundle / "pid"), order.tag])
         pid = int((bundle / "pid").read_text())
         if (started := started_at(pid)) is None:
             raise ProvisionFailed(step="boot", why=self._last_words(order.tag) or "the sandbox ended at once")
         return Launched(pid=pid, started=started, timings_ms={"runtime": (time.perf_counter() - began) * 1e3})
 
-    async def run_staged(self, order: LaunchOrder, argv: list[str]) -> None:
+    def _verb(self, order: LaunchOrder) -> list[str]:
+        if (memory := self._memory(order)) is not None:
+            # Paths of the host are others than those of the sandbox it was.
+            return ["--restore-spec-validation=ignore", "restore", "--image-path", str(memory)]
+        return ["run"] if self._settings.kind.has_own_kernel else ["run", "--preserve-fds", "1"]
+
+    def _memory(self, order: LaunchOrder) -> Path | None:
+        """Returns where what ran in its origin is kept, if that was kept too."""
+        if order.origin is None or not (kept := self._settings.memory_dir / order.origin).is_dir():
+            return None
+        return kept
+
+    async def _run_staged(self, order: LaunchOrder, argv: list[str]) -> None:
         """Runs a command of the runtime where the sandbox's tree is mounted. Raises ProvisionFailed."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         bundle = self._settings.bundle(order.tag)
@@ -124,7 +135,8 @@ class OciStarter:
                     # Nothing: it has become the runtime, whose exit tells the rest.
                     answer = await asyncio.get_running_loop().sock_recv(ours, ANSWER_BYTES)
                     code = await process.wait()
-                    if not code and self._settings.kind.has_own_kernel:
+                    # What goes on where it was listens already, and says nothing.
+                    if not code and self._settings.kind.has_own_kernel and self._memory(order) is None:
                         await _readable(heard)
             except TimeoutError:
                 process.kill()
@@ -174,7 +186,9 @@ class OciStarter:
             masks=order.masks,
         )
         (bundle / "config.json").write_text(json.dumps(described))
-        (bundle / "secret").write_bytes(secrets.token_bytes(SECRET_BYTES))
+        memory = self._memory(order)
+        secret = secrets.token_bytes(SECRET_BYTES) if memory is None else (memory / "secret").read_bytes()
+        (bundle / "secret").write_bytes(secret)
 
     def _bring_supervisor(self) -> None:
         """Keeps a copy that sandboxes can see: a running one keeps the program it has."""
@@ -196,10 +210,10 @@ class OciStarter:
 async def _readable(fd: int) -> None:
     """Waits until the supervisor says that it listens, or nobody is left who could."""
     loop = asyncio.get_running_loop()
-    is_there = loop.create_future()
-    loop.add_reader(fd, lambda: is_there.done() or is_there.set_result(None))
+    is_there = asyncio.Event()
+    loop.add_reader(fd, is_there.set)
     try:
-        await is_there
+        await is_there.wait()
     finally:
         loop.remove_reader(fd)
 
