@@ -141,9 +141,7 @@ class Fingerprint:
 
 @value_class
 class Capacity:
-    """Describes what a host may promise in all (overcommit included), what is promised, and its storage
-    pool.
-    """
+    """Describes what a host may promise in all (with overcommit), what is promised, and its storage pool."""
 
     total: Resources
     promised: Resources
@@ -282,16 +280,12 @@ class Snapshots(Protocol):
 
 @runtime_checkable
 class KeepsMemory(Protocol):
-    """Keeps sandboxes with what runs in them. One that is made from such a kept disk (`Order.origin`) goes on
-    where the other was: its processes, what they hold in memory, their open files and listening ports.
-    Connections to the outside of it are gone, and what was drawn by chance before is the same in each copy.
+    """Keeps sandboxes with what runs in them. One made from such a kept disk (`Order.origin`) goes on where the
+    other was: processes, memory, open files, listening ports. Connections to its outside are gone.
     """
 
     async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
-        """Does the same as `Snapshots.take`, with everything that runs, which stands still meanwhile.
-
-        Raises BackendLost when nothing runs.
-        """
+        """Does as `Snapshots.take`, with what runs, which stands still meanwhile. Raises BackendLost."""
 
 
 @runtime_checkable
@@ -410,9 +404,7 @@ class ChecksHost(Protocol):
 @runtime_checkable
 class LiesOverTrees(Protocol):
     async def lies_over(self) -> Mapping[str, str]:
-        """Returns, for each sandbox and kept disk, half-made ones included, the tree that it is a layer
-        over.
-        """
+        """Returns the tree below each sandbox's disk and each kept one, half-made ones included."""
 
 
 @runtime_checkable
@@ -446,9 +438,7 @@ class CarriesMark(Protocol):
 
 @runtime_checkable
 class Spares(Protocol):
-    """Remembers spare sandboxes, which nobody has been given yet: only those may be removed without a
-    record.
-    """
+    """Remembers spares, which nobody has been given yet: only they may be removed without a record."""
 
     async def spares(self) -> Sequence[str]:
         """Returns the ids of sandboxes that were ordered as spare and not given to anyone."""
@@ -480,9 +470,7 @@ class SeesStrays(Protocol):
     """Finds processes of sandboxes that are outside of every sandbox."""
 
     async def strays(self) -> Mapping[str, str]:
-        """Describes each stray process, by an id that is never another process's. Does not fail because
-        of one of them.
-        """
+        """Describes each, by an id that is never another process's. Does not fail because of one of them."""
 
     async def end_stray(self, stray_id: str) -> None:
         """Gone already is success."""
@@ -510,7 +498,5 @@ OPTIONAL: Mapping[Capability, type] = {
 
 
 def capabilities_of(backend: Backend) -> frozenset[Capability]:
-    """Derives the capabilities from the protocols that a backend implements, so that it cannot promise
-    what it lacks.
-    """
+    """Derives them from the protocols that a backend implements: it cannot promise what it lacks."""
     return frozenset(cap for cap, proto in OPTIONAL.items() if isinstance(backend, proto))

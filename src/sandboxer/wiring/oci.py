@@ -28,6 +28,13 @@ from sandboxer.wiring.backends import namespaces_settings
 NAME = "ext.oci"
 # In the version of a runsc that scripts/build-runsc made.
 _MENDED = "-sandboxer-"
+# Checks of the contract that gVisor, the runtime by default, does not pass, and why.
+DEVIATIONS = {
+    "freezing_stops_every_process_and_leaves_files_readable": "gVisor stops whole, its supervisor too:"
+    " files can be read once it is thawed",
+    "kill_ends_children_that_left_their_parent_and_session": "its processes are in no cgroup of the host:"
+    " whoever leaves the session of a command outlives it until the sandbox ends",
+}
 # What it needs of a host that `ext.namespaces` has, and cannot promise.
 _WITHOUT_PIDS = Lack(
     what="process limits",
@@ -128,4 +135,7 @@ def adjusted(kind: RuntimeKind, found: Fingerprint) -> Fingerprint:
     missing = {Wall.UID_RANGE, Wall.PIDS} if kind.has_own_kernel else {Wall.UID_RANGE}
     lack = _WITHOUT_PIDS if kind.has_own_kernel else _AS_HOST_ROOT
     facts = {**found.facts, "runtime": str(kind)}
+    if kind.has_own_kernel:
+        # What runs inside talks to a kernel of its own, as in a small machine: no call of it is the host's.
+        facts["isolation_level"] = "microvm"
     return replace(found, walls=found.walls - missing, facts=facts, lacks=(*found.lacks, lack))
