@@ -53,7 +53,7 @@ test: test-setup ## Every quick suite: unit, store on both databases, guest, con
 	$(PYTEST) --cache-clear -m "not slow and not long and not alone" -n $(GATE_WORKERS) $(PYTEST_ARGS) || $(rerun-failed)
 	$(PYTEST) --cache-clear -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py') || $(rerun-failed)
 
-test-slow: test-setup image-languages ## The suites that take minutes, and every language and shell
+test-slow: test-setup runsc image-languages ## The suites that take minutes, and every language and shell
 	$(call need-disk,20)
 	$(PYTEST) -m slow --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
 
@@ -142,6 +142,10 @@ dev: $(if $(filter test test-slow test-faults test-long test-languages test-tier
 guest:
 	@scripts/build-guest
 
+# A minute and a half: only for the slow ring. Quick tests of gVisor run where it was built, and are skipped elsewhere.
+runsc:
+	@scripts/build-runsc >/dev/null || echo "Without it the tests of gVisor are skipped." >&2
+
 image: guest
 	@[ -f $(IMAGE) ] || scripts/build-image base $(STATE_DIR)
 
@@ -158,4 +162,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest image image-builder image-languages
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest runsc image image-builder image-languages

@@ -280,9 +280,7 @@ class Snapshots(Protocol):
 
 @runtime_checkable
 class KeepsMemory(Protocol):
-    """Keeps sandboxes with what runs in them. One made from such a kept disk (`Order.origin`) goes on where the
-    other was: processes, memory, open files, listening ports. Connections to its outside are gone.
-    """
+    """Keeps what runs too: processes, memory, open files, listening ports go on in what begins as a copy."""
 
     async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
         """Does as `Snapshots.take`, with what runs, which stands still meanwhile. Raises BackendLost."""
