@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import pytest
 import pytest_asyncio
 
 from sandboxer.backends.checks.suite import Box, FullBackend
@@ -15,6 +16,9 @@ from sandboxer.kernel.values import new_id
 from sandboxer.wiring.oci import RememberingBackend, open_oci
 from tests.support.oci import require_runtime
 from tests.support.real_backend import clear, make_order, remove_leftovers, settings_for, state_folder
+
+# `make test-slow` builds runsc first.
+pytestmark = pytest.mark.slow
 
 # A variable, a listening server, an open file; each line on stdin is answered with all three.
 SESSION = """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
+from sandboxer.backends.guest import FolderMount
 from sandboxer.backends.namespaces import NamespacesBackend
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.wiring.oci import DEVIATIONS, open_oci
 from tests.support.oci import require_runtime
 from tests.support.real_backend import clear, make_order, remove_leftovers, settings_for, state_folder
@@ -16,7 +19,11 @@ from tests.support.real_backend import clear, make_order, remove_leftovers, sett
 DECLARED: dict[str, dict[str, str]] = {"runc": {}, "runsc": DEVIATIONS}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(DECLARED))
+# `make test-slow` builds runsc first.
+RUNTIMES = ["runc", pytest.param("runsc", marks=pytest.mark.slow)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=RUNTIMES)
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[NamespacesBackend]:
     runtime = require_runtime(request.param)
     with state_folder() as state:
@@ -32,4 +39,14 @@ async def test_the_backend_keeps_the_contract(backend: NamespacesBackend, check:
     deviations = DECLARED[(await backend.fingerprint()).facts["runtime"]]
     result = await run_check(check, Bench(backend, make_order), deviation=deviations.get(check.name))
     assert result.is_fine, result.detail
+    assert not await backend.inventory()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_folder_that_root_inside_must_not_write_to_is_refused(backend: NamespacesBackend) -> None:
+    with pytest.raises(NotAvailable):
+        backend.check_folders([FolderMount(path="workspace", is_read_only=True)])
+    order = replace(make_order(), folders=(FolderMount(path="workspace", is_read_only=True),))
+    with pytest.raises(NotAvailable):
+        await backend.provision(order)
     assert not await backend.inventory()

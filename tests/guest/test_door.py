@@ -63,7 +63,10 @@ def test_a_secret_that_comes_in_pieces_is_the_secret(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "begins", [b"", PING, bytes(32) + PING, SECRET[:-1] + bytes([SECRET[-1] ^ 1]) + PING, b"\xff" * 65536]
+    "begins",
+    [b"", PING, bytes(32) + PING, SECRET[:-1] + bytes([SECRET[-1] ^ 1]) + PING, b"\xff" * 65536],
+    # Drawn by chance: no process would call them alike.
+    ids=["nothing", "no secret", "zeros", "one bit wrong", "much"],
 )
 def test_who_begins_otherwise_hears_nothing(port: int, begins: bytes) -> None:
     assert answer_to(port, begins) == b""

@@ -15,7 +15,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sandbo
 
 def require_runtime(name: str) -> str:
     require_walls()
-    built = sorted(CACHE.glob("*/runsc"))
+    built = sorted(CACHE.glob("*/runsc"), key=lambda path: path.stat().st_mtime)
     found = str(built[-1]) if name == "runsc" and built else shutil.which(name)
     if found is None:
         remedy = "run scripts/build-runsc" if name == "runsc" else f"install {name}"

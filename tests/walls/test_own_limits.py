@@ -17,9 +17,9 @@ import pytest
 import pytest_asyncio
 
 from sandboxer.backends.guest import Command, Output
+from sandboxer.backends.launch import VIEWS
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces.fingerprint import showing_lacks
-from sandboxer.backends.namespaces.settings import VIEWS
 from tests.support.walls import PATH, Maker, Sandbox, becomes_true, images_dir, order_for, traces
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

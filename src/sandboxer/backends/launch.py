@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from sandboxer.backends.contract import Fingerprint
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import FolderMount, Guest
+from sandboxer.backends.shared import check_folder_paths
 from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError
 from sandboxer.kernel.values import brief_value_class, value_class
 
@@ -221,3 +222,5 @@ class Means:
     reach: Reach | None = None
     # What this host can do by these means, of what is found on it.
     adjust: Callable[[Fingerprint], Fingerprint] = _as_it_is
+    # Raises for folders that it cannot mount as `shared.MountsFolders` promises.
+    check_folders: Callable[[Sequence[FolderMount]], None] = check_folder_paths

@@ -48,7 +48,7 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
-from sandboxer.backends.shared import can_lie_over, check_folder_paths, pidfd_of
+from sandboxer.backends.shared import can_lie_over, pidfd_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
 from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
@@ -95,7 +95,7 @@ class NamespacesBackend:
         return can_lie_over(self.dependencies.image_path(tree), paths)
 
     def check_folders(self, folders: Sequence[FolderMount]) -> None:
-        check_folder_paths(folders)
+        self.dependencies.check_folders(folders)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return parts_of(self.dependencies)
@@ -422,6 +422,7 @@ async def open_backend(
             ranges=UidRanges(settings.uid_base, settings.uid_ranges, claims),
             name=means.name,
             adjust=means.adjust,
+            check_folders=means.check_folders,
             launcher=means.starter,
             reach=means.reach or OwnReach(boxes, cgroups, pool, streams=settings.streams),
             deaths=DeathWatch(),
