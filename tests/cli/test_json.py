@@ -38,7 +38,9 @@ ELSEWHERE = {
         "wallet end-sessions",
     ),
     # tests/agents shows these.
-    *("agent clone", "agent give", "agent work", "agent check", "agent think"),
+    *("agent clone", "agent give", "agent work", "agent check", "agent think", "agent run", "agent status"),
+    # tests/flows shows it.
+    "flows check",
     # They guard by a second proof, which needs a wallet.
     *(f"{noun}lock" for noun in ("", "session ", "snapshot ", "volume ", "image ", "service ")),
     *(f"{noun}unlock" for noun in ("", "session ", "snapshot ", "volume ", "image ", "service ")),
@@ -112,7 +114,7 @@ def test_every_command_prints_one_document_which_is_the_resource(
 
 
 def _sandboxes(say: Walk, sandbox: str) -> None:
-    say.lists("list", "tree", "profile list", f"events | {sandbox}")
+    say.lists("list", "tree", "profile list", "flows list", f"events | {sandbox}")
     say.changes("", "show unboost freeze thaw stop resume recreate", sandbox)
     say.changes("", "update", sandbox, "--label", "a=b")
     say.changes("", "boost", sandbox, "2")

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json, StateDir
-from sandboxer.edges.cli.output import columns, err, out, print_json
+from sandboxer.edges.cli.output import columns, err, out, print_json, resource
 from sandboxer.edges.cli.pay import KeyFile, KeyNetwork, payer_of_key
 from sandboxer.edges.cli.verbs import group
 from sandboxer.kernel.program import late
@@ -100,7 +100,7 @@ def list_flows(json: Json = False) -> None:
         sandboxer flows list
     """
     if json:
-        print_json([_told(flow) for flow in flows.FLOWS])
+        print_json(resource([_told(flow) for flow in flows.FLOWS]))
         return
     rows = [(flow.number, check.says, check.why) for flow in flows.FLOWS for check in flow.checks]
     out.print(columns(rows, "FLOW", "CHECK", "WHY IT MATTERS"))

@@ -122,7 +122,7 @@ def create(
 
         sandboxer create --inception slots=3,budget=500
 
-        sandboxer create --profile profile.build --input repo=. --actor agt --project snuggle-inventor
+        sandboxer create --input repo=. --actor agt --project inventor
     """
     sizes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
     resources = {field: value for field, value in sizes.items() if value is not None}
@@ -412,11 +412,9 @@ def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
         ("ways", ways if found.reachable else None),
         ("ssh", found.ssh),
         ("remote folder", found.remote_dir),
-        ("tunnel", found.tunnel),
-        ("identity", found.identity),
-        ("poll", found.poll),
-        ("events", found.events),
-        ("webhook", found.webhook),
+        ("ports", f"sandboxer preview create {sandbox_id} PORT" if found.reachable else None),
+        ("what happens", f"sandboxer events {sandbox_id}"),
+        ("for programs", "the addresses of all of these: --json"),
     ]
     return Answer(found, facts_table(facts))
 
