@@ -150,6 +150,7 @@ void ask_ready(struct source *s);
 /* shown.c: files of the sandbox's own limits (view.h), asked for by this device; -1: there are none */
 void shown_open(int fd);
 void shown_asked(void);
+void shown_leave(void);                 /* in a child */
 
 /* worker.c: hands the connection, and `call_fd` unless it is -1, to a forked worker. 0 or errno. */
 int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd);

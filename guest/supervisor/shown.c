@@ -20,6 +20,15 @@ void shown_open(int fd)
     loop_watch(&device, EPOLLIN);
 }
 
+/* In a program that is begun, before it looks for anything by a path, which may lead to one of these files. Killed
+ * together with us amid a question it would wait for an answer while the file system lived by its own descriptor: for
+ * ever, and the sandbox with it. */
+void shown_leave(void)
+{
+    if (device.fd >= 0)
+        close(device.fd);
+}
+
 void shown_asked(void)
 {
     static uint8_t question[FUSE_QUESTION_ROOM] __attribute__((aligned(8)));

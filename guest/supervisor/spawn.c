@@ -168,6 +168,7 @@ static _Noreturn void child(struct ends *e, const struct request *r, int cgroup_
     struct user u;
     char *who = text_dup(r->user), *cwd = text_dup(r->cwd);
     char **argv = request_strings(r, T_ARG, r->args, 0);
+    shown_leave();
     if (!who || !cwd || !argv)
         fail(e->status, S_FORK, ENOMEM);
     enter_cgroup(cgroup_fd, e->status);

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import replace
@@ -224,6 +225,43 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     ran = await box.python(program, timeout_s=60)
     assert ran.code == 0, ran.stderr
     assert (await told(box))["processors"] == [1] * 5
+
+
+def waits_and_holds(supervisor: int) -> list[bool]:
+    """Of each process that the supervisor began and that waits for an answer about a file: whether it holds
+    the device by which the files are answered, so that they would outlive the supervisor.
+    """
+    found = []
+    for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+        try:
+            if Path(f"/proc/{child}/wchan").read_text() == "request_wait_answer":
+                devices = [
+                    os.stat(f"/proc/{child}/fd/{fd}").st_rdev for fd in os.listdir(f"/proc/{child}/fd")
+                ]
+                found.append(os.makedev(10, 229) in devices)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+async def test_a_program_that_is_begun_does_not_keep_the_files_alive(box: Sandbox) -> None:
+    # It looks for its user before it is another program, by a link that leads to such a file.
+    await box.sh("ln -sf /proc/meminfo /etc/passwd; ln -sf /proc/meminfo /etc/group")
+    seen: list[bool] = []
+    for _ in range(200):
+        begun = [asyncio.create_task(box.run("/bin/true")) for _ in range(4)]
+        while not all(task.done() for task in begun) and len(seen) < 20:
+            os.kill(box.pid, signal.SIGSTOP)
+            try:
+                seen += waits_and_holds(box.pid)
+            finally:
+                os.kill(box.pid, signal.SIGCONT)
+            await asyncio.sleep(0)
+        await asyncio.gather(*begun)
+        if len(seen) >= 20:
+            break
+    assert seen
+    assert not any(seen)
 
 
 async def test_what_is_read_in_pieces_is_of_one_text(box: Sandbox) -> None:
