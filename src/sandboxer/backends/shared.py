@@ -196,10 +196,22 @@ def pidfd_of(pid: int, started: int) -> int | None:
 
 def started_at(pid: int) -> int | None:
     """Returns when the process with this number began, in clock ticks since boot; None when it has ended."""
+    fields = _stat_of(pid)
+    return int(fields[19]) if fields else None
+
+
+def threads_of(pid: int) -> int:
+    """Returns how many threads a process has: none when it has ended."""
+    fields = _stat_of(pid)
+    return int(fields[17]) if fields else 0
+
+
+def _stat_of(pid: int) -> list[bytes]:
+    """Returns what /proc says of a process after its name; nothing of one that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
     fields = text[text.rindex(b")") + 2 :].split()
-    return None if fields[0].decode() in _ENDED else int(fields[19])
+    return [] if fields[0].decode() in _ENDED else fields

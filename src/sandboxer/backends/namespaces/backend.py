@@ -48,7 +48,7 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
-from sandboxer.backends.shared import can_lie_over, pidfd_of
+from sandboxer.backends.shared import can_lie_over, pidfd_of, threads_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
 from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
@@ -174,7 +174,8 @@ class NamespacesBackend:
             memory_limit_bytes=box.memory_mb * MB,
             disk_bytes=disk.used_bytes,
             disk_limit_bytes=box.disk_mb * MB,
-            processes=counted.processes,
+            # A thread of the supervisor answers programs that ask for their limits, once one has.
+            processes=max(counted.processes - max(threads_of(box.pid) - 1, 0), 0),
             processes_limit=box.pids,
         )
 
