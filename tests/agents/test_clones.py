@@ -211,3 +211,13 @@ def test_a_log_that_was_rewritten_is_not_taken_even_as_a_commit(camp: Camp, clon
         settle(clone)
     in_notebook(clone, f"git reset -q --hard {at}")
     assert settle(clone)
+
+
+def test_a_sandbox_of_somebody_else_s_is_made_neither_a_clone_nor_a_meeting(camp: Camp) -> None:
+    with camp.client.create(name="mine") as mine:
+        with pytest.raises(Failed, match="another sandbox already, and no shadow clone"):
+            camp.clone("mine")
+        with pytest.raises(Failed, match="another sandbox already, and no meeting"):
+            camp.clone("shadow-9", meeting="mine")
+        assert mine.exec(["ls", notebook.HOME]).exit_code != 0
+    assert "shadow-9" not in [one.name for one in camp.client.list()]

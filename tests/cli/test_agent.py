@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from signal import SIGINT
+from subprocess import PIPE, Popen
 
-from sandboxer.sdk.agent import loop
-from tests.support.cli import Cli
+import pytest
+from rich.console import Console
+
+from sandboxer.edges.cli.agent import table_of
+from sandboxer.sdk.agent import loop, progress
+from tests.support.cli import PROGRAM, Cli
 
 
 def test_a_run_ends_with_the_code_of_its_command_and_is_told_again(real_cli: Cli, tmp_path: Path) -> None:
@@ -59,3 +66,62 @@ def test_mistakes_are_told_before_anything_is_asked(real_cli: Cli, tmp_path: Pat
     assert real_cli("agent", "status", str(tmp_path / "none.json")).code == 1
     (tmp_path / "bad.json").write_text("{}")
     assert real_cli("agent", "status", str(tmp_path / "bad.json")).code == 1
+
+
+@pytest.mark.parametrize("text", ["", "words", "[]", "{}", '{"format": 1}'])
+def test_another_file_than_that_of_a_run_is_refused_in_words(
+    real_cli: Cli, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    for words in (("agent", "run", "--state", str(file)), ("agent", "status", str(file))):
+        said = real_cli(*words)
+        assert said.code == 1
+        assert "other.json is not the file of a run: it " in said.err
+    assert file.read_text() == text
+
+
+def test_what_is_no_address_is_refused_before_it_is_waited_for(real_cli: Cli, tmp_path: Path) -> None:
+    words = ("agent", "run", "--task", "true", "--url", "nowhere", "--state", str(tmp_path / "run.json"))
+    said = real_cli(*words)
+    assert said.code == 1
+    assert "nowhere is no address" in said.err
+
+
+def test_what_a_run_waits_for_is_said_to_a_log_too_once_and_in_words(real_cli: Cli, tmp_path: Path) -> None:
+    words = ("agent", "run", "--task", "true", "--url", "http://127.0.0.1:1")
+    with Popen(
+        [*PROGRAM, *words, "--state", str(tmp_path / "run.json")],
+        env=real_cli.environment,
+        stderr=PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        said = running.stderr.readline()
+        running.kill()
+    what = "did not answer GET /.well-known/sandboxer.json: Connection refused"
+    assert said.startswith(f"unavailable: http://127.0.0.1:1 {what}")
+
+
+def test_the_names_of_steps_are_whole_on_a_narrow_terminal() -> None:
+    begun = progress.begin(progress.Order(depth=1, task="true"), now=0.0)
+    told = progress.Event(at=0.0, step="create_child", what="refused: " + "for many reasons " * 9)
+    console = Console(width=80)
+    with console.capture() as seen:
+        console.print(table_of(replace(begun, events=(told,))))
+    lines = seen.get().splitlines()
+    assert "poll_confirmation" in seen.get()
+    assert "inside_sandbox" in seen.get()
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_run_that_is_interrupted_says_by_which_file_it_goes_on(real_cli: Cli, tmp_path: Path) -> None:
+    words = ("agent", "run", "--task", "true", "--url", "http://127.0.0.1:1")
+    environment = real_cli.environment | {"SANDBOXER_CONFIG_DIR": str(tmp_path)}
+    with Popen([*PROGRAM, *words], env=environment, stderr=PIPE, text=True) as running:
+        assert running.stderr is not None
+        running.stderr.readline()
+        running.send_signal(SIGINT)
+        said = running.stderr.read()
+    (file,) = (tmp_path / "agents").glob("*.json")
+    assert f"Go on: sandboxer agent run --state {file}" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from rich.table import Table
 
 import sandboxer.edges.cli
 from sandboxer.backends.contract import Lack
+from sandboxer.edges.cli.flows import unpassed
 from sandboxer.edges.cli.output import columns, facts_table, lacks_list, print_error, until
 from sandboxer.sdk.errors import ApiError
+from sandboxer.sdk.flows import CheckResult, Verdict
 
 HOSTILE = "[/] [red]x\x1b]0;owned\x07\x1b[2J"
 
@@ -102,3 +105,17 @@ def test_what_was_meant_to_go_on_never_expires() -> None:
     now = datetime.now(UTC)
     assert until(now + timedelta(days=3650)) == "never"
     assert until(now + timedelta(days=2, hours=12, minutes=1)) == "in 2d 12h"
+
+
+def test_why_a_check_of_a_flow_did_not_pass_is_said_once_a_reason() -> None:
+    one = CheckResult(
+        flow=3,
+        check="a wallet pays",
+        why="money",
+        verdict=Verdict.NOT_OFFERED,
+        detail="nothing is charged here",
+    )
+    other = replace(one, flow=13, check="a budget returns")
+    fine = CheckResult(flow=6, check="code runs", why="work", verdict=Verdict.PASSED)
+    said = [line.plain for line in unpassed([one, fine, other])]
+    assert said == ["not offered in flow 3, 13: nothing is charged here"]

@@ -33,7 +33,7 @@ from sandboxer.edges.cli.wallet import (
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.sdk.agent import loop, progress, steps
 from sandboxer.sdk.agent.outside import surroundings
-from sandboxer.sdk.agent.progress import End, Order, Progress, Way
+from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
 from sandboxer.sdk.credentials import Credentials, find_credentials, own_files
 
 # The rest of its verbs is in `agent_check`, by which it is loaded.
@@ -176,6 +176,7 @@ def _run(
                 raise CommandFailed("there is nothing to run", next_step="Name a command: --task 'uname -a'.")
             known = begun if kept is None else kept
             found = _credentials(known.order, url, state_dir)
+            _demand_address(found.url)
             known = steps.with_order(known, url=found.url, budget_sats=order.budget_sats)
             wallet, coins = wallets_of(known.order.way, chosen)
             around = surroundings(
@@ -186,6 +187,9 @@ def _run(
     except loop.HeldElsewhere as error:
         why = steps.RULES[steps.Blocker.RACE]
         raise CommandFailed(f"{error} ({steps.Blocker.RACE.value})", next_step=why.do) from None
+    except KeyboardInterrupt:
+        _say_how_to_go_on(path, is_json=is_json)
+        raise
     return _tell(ended, path, is_json=is_json)
 
 
@@ -198,21 +202,53 @@ def _credentials(order: Order, url: str | None, state_dir: Path | None) -> Crede
     return Credentials("", "", found.url)
 
 
+def _demand_address(url: str) -> None:
+    """A run would wait for one that nobody can answer."""
+    if not url.startswith(("http://", "https://", "unix:")):
+        raise CommandFailed(f"{url} is no address", next_step="Begin it with http:// or https://: --url.")
+
+
 def _read(file: loop.StateFile) -> Progress | None:
     try:
         return file.read()
     except loop.UnreadableState as error:
-        raise CommandFailed(str(error), next_step="Name the file of a run, or another.") from None
+        raise CommandFailed(str(error), next_step="Name a file that agent run wrote, or a new one.") from None
 
 
 @contextmanager
 def _shown(*, is_json: bool) -> Iterator[loop.Watcher]:
     """Shows the steps as they are done, to people; the result goes to stdout when it is there."""
-    if is_json or not err.is_terminal:
+    if is_json:
         yield lambda known: None
+        return
+    if not err.is_terminal:
+        yield _Waits().tell
         return
     with Live(console=err, refresh_per_second=8, transient=True) as live:
         yield lambda known: live.update(table_of(known))
+
+
+class _Waits:
+    """Says to a log what holds a run up, once for each cause: it may wait for long, and would be silent."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None
+
+    def tell(self, known: Progress) -> None:
+        trouble = known.trouble
+        if trouble is None or trouble.reaction != steps.Reaction.WAIT or trouble.why == self._told:
+            return
+        self._told = trouble.why
+        err.print(plain(f"{trouble.blocker}: {trouble.why}"), *_advice(trouble.blocker), soft_wrap=True)
+
+
+def _advice(blocker: str) -> list[Text]:
+    return [Text(steps.RULES[steps.Blocker(blocker)].do, "dim")]
+
+
+def _say_how_to_go_on(path: Path, *, is_json: bool) -> None:
+    if not is_json and path.exists():
+        err.print(f"Go on: sandboxer agent run --state {path}", soft_wrap=True)
 
 
 def _tell(ended: Progress, path: Path, *, is_json: bool) -> int:
@@ -225,7 +261,7 @@ def _tell(ended: Progress, path: Path, *, is_json: bool) -> int:
             err.out(ended.result.errors, end="", highlight=False)
         err.print(table_of(ended))
         if ended.end is None:
-            err.print(f"Go on: sandboxer agent run --state {path}", soft_wrap=True)
+            _say_how_to_go_on(path, is_json=False)
     if ended.end is End.DONE:
         return 0 if ended.result is None else ended.result.exit_code
     return int(_GAVE_UP if ended.end is End.GAVE_UP else _STOPPED)
@@ -272,10 +308,11 @@ _STYLES = {"done": "green", "now": "bold", "wait": "yellow", "stop": "bold red",
 
 def table_of(known: Progress) -> Group:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("STEP", "", "WHAT"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    # The name of a step is whole; what is said of it gives way.
+    for name, least in (("STEP", max(map(len, Step))), ("", None), ("WHAT", None)):
+        table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=least)
     for row in _rows(known):
-        state = Text(row["state"], style=_STYLES.get(row["state"], "dim"))
+        state = Text(row["state"].replace("_", " "), style=_STYLES.get(row["state"], "dim"))
         table.add_row(row["step"], state, plain(row["what"].splitlines()[0] if row["what"] else ""))
     return Group(table, *_footer(known))
 
@@ -287,4 +324,7 @@ def _footer(known: Progress) -> Iterator[Text]:
         yield Text(rule.do, "dim")
     if known.ended_at is not None:
         took = span(known.ended_at - known.begun_at)
-        yield Text(f"\n{(known.end or End.DONE).value} after {took}, {progress.spent(known)} sats", "dim")
+        yield Text(
+            f"\n{(known.end or End.DONE).value.replace('_', ' ')} after {took}, {progress.spent(known)} sats",
+            "dim",
+        )

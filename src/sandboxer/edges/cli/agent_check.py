@@ -256,6 +256,9 @@ def think(
     if topology not in {one.value for one in immolants.Topology}:
         raise CommandFailed(f"{topology!r} is no topology", next_step="Take debate, reflection or consensus.")
 
+    if model_url is None and script is None and not json:
+        err.print("No model is named, so a plan answers and nothing is thought: --model-url.", style="dim")
+
     def told(thought: immolants.Thought) -> None:
         if not json:
             err.print(plain(f"{thought.by}: {thought.text}"), style="dim")

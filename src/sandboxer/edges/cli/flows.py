@@ -17,8 +17,8 @@ from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json, StateDir
-from sandboxer.edges.cli.output import columns, err, out, print_json, resource
-from sandboxer.edges.cli.pay import KeyFile, KeyNetwork, payer_of_key
+from sandboxer.edges.cli.output import columns, err, out, plain, print_json, resource
+from sandboxer.edges.cli.pay import WITH_KEY, KeyFile, KeyNetwork, payer_of_key
 from sandboxer.edges.cli.verbs import group
 from sandboxer.kernel.program import late
 from sandboxer.sdk.credentials import Credentials, find_credentials
@@ -37,14 +37,14 @@ groups = {"flows": app}
 
 Asset = Annotated[
     str | None,
-    typer.Option(help="Address of the token to pay in.", rich_help_panel="Pay with the key of an EVM wallet"),
+    typer.Option(help="Address of the token to pay in.", rich_help_panel=WITH_KEY),
 ]
 MostUnits = Annotated[
     int | None,
     typer.Option(
         "--most",
         help="Pay no more of it, in its smallest units.",
-        rich_help_panel="Pay with the key of an EVM wallet",
+        rich_help_panel=WITH_KEY,
     ),
 ]
 
@@ -138,6 +138,22 @@ async def _run(
     return results
 
 
+def unpassed(results: Sequence[flows.CheckResult]) -> list[Text]:
+    """Says why checks did not pass, a line a reason: the table has no room for that on a narrow terminal."""
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for one in results:
+        if one.verdict != "passed":
+            numbers.setdefault((one.verdict, one.detail or one.why), set()).add(one.flow)
+    return [
+        Text.assemble(
+            (WORDS.get(verdict, verdict), STYLES[verdict]),
+            f" in flow {', '.join(map(str, sorted(of)))}: ",
+            plain(why),
+        )
+        for (verdict, why), of in numbers.items()
+    ]
+
+
 def _show(url: str, results: Sequence[flows.CheckResult]) -> None:
     rows = [
         (
@@ -150,6 +166,10 @@ def _show(url: str, results: Sequence[flows.CheckResult]) -> None:
         for one in results
     ]
     out.print(columns(rows, "FLOW", "", "CHECK", "TOOK", "WHY"))
+    if untried := unpassed(results):
+        out.print()
+    for line in untried:
+        out.print(line)
     counts = Counter(WORDS.get(one.verdict, one.verdict) for one in results)
     failed = sorted({one.flow for one in results if one.verdict == "failed"})
     word = f"[bold red]fails flow {', '.join(map(str, failed))}[/]" if failed else "[bold green]fails none[/]"

@@ -84,11 +84,21 @@ def _git_at(folder: str) -> str:
     return f"git -C {folder} "
 
 
+def _taken(name: str, what: str, remedy: str) -> Failed:
+    """Whoever has a sandbox of that name keeps it as it is."""
+    return Failed(
+        f"{name} is another sandbox already, and no {what}.",
+        next_step=f"{remedy}, or end that one: sandboxer delete {name}",
+    )
+
+
 def meet(client: Sandboxer, name: str) -> Sandbox:
     """Returns the sandbox in which clones meet; it is made if there is none."""
-    meeting = _found(client, name) or client.create(
-        name=name, profile=PROFILE, resources=SIZE, labels={"agent": "meeting"}
-    )
+    meeting = _found(client, name)
+    if meeting is None:
+        meeting = client.create(name=name, profile=PROFILE, resources=SIZE, labels={"agent": "meeting"})
+    elif meeting.info.labels.get("agent") != "meeting":
+        raise _taken(name, "meeting", "Choose another one (--meeting)")
     if meeting.exec(["test", "-e", f"{MEETING}/hooks/update"]).exit_code == 0:
         return meeting
     meeting.files.write(PROGRAM, program_text(), mode=0o700)
@@ -121,7 +131,10 @@ def raise_clone(client: Sandboxer, name: str, meeting: str, wanted: Wanted, mode
     """Makes a clone, or completes one that is there; what was done already is not done again."""
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", name):
         raise Failed(f"{name!r} cannot name a clone.", next_step="Take a to z, 0 to 9 and -, as shadow-1.")
-    met, sandbox = meet(client, meeting), _found(client, name)
+    sandbox = _found(client, name)
+    if sandbox is not None and sandbox.info.labels.get("agent") != TAG:
+        raise _taken(name, "shadow clone", "Choose another name")
+    met = meet(client, meeting)
     if sandbox is None:
         authority = {"slots": wanted.slots, "budget_sats": wanted.budget_sats, "depth": wanted.depth}
         network = model.network if isinstance(model, Endpoint) else None
@@ -176,7 +189,8 @@ def _write_down_needs(clone: Clone, names: Sequence[str]) -> None:
     found = needs_of(clone.sandbox, names)
     if missing := [name for name, version in found.items() if version == "missing"]:
         raise Failed(
-            f"The image has no {', '.join(missing)}.", next_step="Install it there, or name another image."
+            f"{clone.name} has no {', '.join(missing)}.",
+            next_step=f"It is kept: install that by sandboxer exec {clone.name}, and run this again.",
         )
     text = json.dumps(found, indent=1) + "\n"
     if clone.sandbox.exec(["cat", f"{notebook.HOME}/{path}"]).stdout != text:

@@ -73,6 +73,7 @@ class Line:
         is_inside: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
+        self._url = url
         self._parts = urlsplit(url)
         self._socket_path = socket_path
         self._signing = signing
@@ -115,7 +116,8 @@ class Line:
             blocker = Blocker.ORPHAN if self._is_inside else Blocker.UNAVAILABLE
             raise HeldUp(Blocked(blocker, f"there is no socket to ask by: {error}")) from None
         except (OSError, http.client.error) as error:
-            why = f"{method} {target.partition('?')[0]} was not answered: {error!r}"
+            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            why = f"{self._url} did not answer {method} {target.partition('?')[0]}: {said}"
             raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
         finally:
             connection.close()
@@ -183,7 +185,9 @@ def _retry_after(reply: Reply, blocker: Blocker) -> float | None:
 
 def _words(problem: Mapping[str, Any]) -> str:
     said = str(problem.get("detail") or problem.get("title") or "it said no")
-    return f"{said} {problem['next_step']}" if problem.get("next_step") else said
+    if not problem.get("next_step"):
+        return said
+    return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {problem['next_step']}"
 
 
 def _seconds(value: object) -> float | None:

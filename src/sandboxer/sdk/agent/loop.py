@@ -65,8 +65,10 @@ class StateFile:
             return None
         try:
             return from_json(json.loads(text))
+        except json.JSONDecodeError:
+            raise UnreadableState(f"{self.path} is not the file of a run: it is no JSON") from None
         except ValueError as error:
-            raise UnreadableState(f"{self.path} cannot be read: {error}") from None
+            raise UnreadableState(f"{self.path} is not the file of a run: {error}") from None
 
     def write(self, progress: Progress) -> None:
         write_whole(self.path, json.dumps(to_json(progress), indent=1))

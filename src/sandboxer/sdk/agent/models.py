@@ -95,7 +95,7 @@ class Endpoint:
             )
         except httpx.HTTPError as error:
             raise Unreachable(
-                f"The model at {self.url} does not answer: {error or type(error).__name__}.",
+                f"The model at {self.url} does not answer: {_why(error)}.",
                 next_step="Start it, or name another: --model-url.",
             ) from None
         if answer.status_code != 200:
@@ -137,6 +137,16 @@ PLAN: Sequence[Mapping[str, Any]] = (
 )
 
 
+def _why(error: BaseException) -> str:
+    """Says in words what went wrong, without numbers of the system or places in a text."""
+    if isinstance(error, json.JSONDecodeError):
+        return "it is no JSON"
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    said = getattr(error, "strerror", None) or re.sub(r"\[Errno -?\d+\] ", "", str(error))
+    return said.rstrip(".") or type(error).__name__
+
+
 def plan_of(file: Path) -> Sequence[Mapping[str, Any]]:
     """Reads a plan: a JSON list of `when` (a regular expression) and `say` (a text, or several in turn)."""
     try:
@@ -147,7 +157,7 @@ def plan_of(file: Path) -> Sequence[Mapping[str, Any]]:
                 raise ValueError("`say` is a text, or a list of texts")
     except (OSError, ValueError, KeyError, TypeError, re.error) as error:
         raise Failed(
-            f"{file} is no plan of a model: {error}",
+            f"{file} is no plan of a model: {_why(error)}",
             next_step='Write a JSON list as [{"when": "capital", "say": "Paris"}].',
         ) from None
     return list(plan)

@@ -292,8 +292,8 @@ def to_json(progress: Progress) -> dict[str, Any]:
 
 def from_json(known: Mapping[str, Any]) -> Progress:
     """Raises ValueError for anything that `to_json` would not have written."""
-    if known.get("format") != FORMAT:
-        raise ValueError("it is of another version")
+    if not isinstance(known, Mapping) or known.get("format") != FORMAT:
+        raise ValueError(f"it does not say that it is of format {FORMAT}")
     try:
         found: Progress = _read(Progress, known)
     except (KeyError, TypeError, AttributeError) as error:

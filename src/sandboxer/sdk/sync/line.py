@@ -156,7 +156,7 @@ def _unreachable(url: str, error: Exception) -> Unreachable:
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return Unreachable(f"{url} did not answer in time.", next_step="Try again, or allow more time.")
     why = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
-    return Unreachable(f"Could not reach {url}: {why}.")
+    return Unreachable(f"Could not reach {url}: {why.rstrip('.')}.")
 
 
 def server_events(line: Line, call: Call[T]) -> Iterator[ServerEvent]:
