@@ -15,6 +15,7 @@ from urllib.parse import quote
 from sandboxer.sdk.agent import payment
 from sandboxer.sdk.agent.line import HeldUp, Line
 from sandboxer.sdk.agent.progress import (
+    KEPT_OUTPUT,
     Child,
     Order,
     Place,
@@ -26,6 +27,7 @@ from sandboxer.sdk.agent.progress import (
     Tools,
     Way,
     below,
+    read_report,
     to_json,
 )
 from sandboxer.sdk.agent.steps import Blocked, Blocker, Done, Kept, Outcome, deepest, paid_for
@@ -37,7 +39,6 @@ ARCHIVE, STATE = f"{FOLDER}/loop.pyz", f"{FOLDER}/progress.json"
 OUTPUT, ERRORS = f"{FOLDER}/output", f"{FOLDER}/errors"
 # For so long one question waits for the end of what runs in the child.
 WAIT_S = 10
-KEPT_OUTPUT = 64 * 1024
 MOST_REPORT = 1024 * 1024
 MOST_RESTARTS = 5
 _LEAF = f'exec >{OUTPUT} 2>{ERRORS} </dev/null; exec /bin/sh -c "$1"'
@@ -66,8 +67,8 @@ def act(around: Surroundings, progress: Progress) -> Outcome:
         return _ACTS[progress.step](around, progress)
     except HeldUp as held:
         return held.blocked
-    except (KeyError, TypeError, AttributeError) as error:
-        # Of an answer that lacks what every platform says.
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+        # Of an answer that lacks what every platform says, or says it in another form.
         return Blocked(Blocker.UNAVAILABLE, f"an answer is not understood: {error!r}")
 
 
@@ -309,7 +310,7 @@ def _collect(line: Line, progress: Progress, child: Child, ended: Mapping[str, A
     if progress.order.depth <= 1:
         output, errors = (_read(line, child, path) for path in (OUTPUT, ERRORS))
         return Kept({"result": Result(exit_code=code, output=output, errors=errors)}, f"exit code {code}")
-    said = _report_of(_read(line, child, f"{STATE}.report", MOST_REPORT))
+    said = read_report(_read(line, child, f"{STATE}.report", MOST_REPORT))
     if said is None and ended["signal"] is not None and child.restarts < MOST_RESTARTS:
         # Its file is still there: it goes on where it was.
         again = replace(child, process=None, restarts=child.restarts + 1)
@@ -326,22 +327,6 @@ def _collect(line: Line, progress: Progress, child: Child, ended: Mapping[str, A
         below=said,
     )
     return Kept({"result": result}, f"exit code {result.exit_code}")
-
-
-def _report_of(text: str) -> dict[str, Any] | None:
-    """What a child says was written by whoever runs in it: it is read as that."""
-    try:
-        said = json.loads(text)
-        return {
-            **said,
-            "state": str(said["state"]),
-            "exit_code": int(said["exit_code"] or 0),
-            "output": str(said["output"])[-KEPT_OUTPUT:],
-            "errors": str(said["errors"])[-KEPT_OUTPUT:],
-            "spent_sats": max(int(said["spent_sats"]), 0),
-        }
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _ran_out(ended: Mapping[str, Any]) -> Blocked | None:

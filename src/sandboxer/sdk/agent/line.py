@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import math
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,8 +28,13 @@ Signing = Callable[[str, str, str], Mapping[str, str]]
 # What the server takes to answer, beyond what a request asks it to wait.
 PATIENCE_S = 60.0
 MOST_BYTES = 16 * 1024 * 1024
+# The end of the year 9999.
+_LAST_MOMENT = 253_402_300_800
 # Said where the platform names no time.
 _BUSY_PAUSE_S = 1.0
+# Nobody waits longer at once, nor keeps more words, whatever a platform says.
+LONGEST_RETRY_S = 600.0
+MOST_WORDS = 2000
 
 
 class HeldUp(Exception):
@@ -55,7 +63,7 @@ class Reply:
     def json(self) -> Any:
         try:
             return json.loads(self.content)
-        except ValueError:
+        except (ValueError, RecursionError):
             why = f"the answer is no JSON: {self.content[:80]!r}"
             raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
 
@@ -108,14 +116,17 @@ class Line:
     def _sent(self, method: str, target: str, raw: bytes, head: Mapping[str, str], within_s: float) -> Reply:
         connection = self._connection(within_s)
         try:
-            connection.request(method, target, raw, dict(head))
-            answer = connection.getresponse()
-            content = answer.read(MOST_BYTES)
-            return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+            with _answered_within(connection, within_s):
+                connection.request(method, target, raw, dict(head))
+                answer = connection.getresponse()
+                content = answer.read(MOST_BYTES)
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, named, content)
         except FileNotFoundError as error:
             blocker = Blocker.ORPHAN if self._is_inside else Blocker.UNAVAILABLE
             raise HeldUp(Blocked(blocker, f"there is no socket to ask by: {error}")) from None
-        except (OSError, http.client.error) as error:
+        # A ValueError is of an id that no request can carry.
+        except (OSError, http.client.error, ValueError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
             why = f"{self._url} did not answer {method} {target.partition('?')[0]}: {said}"
             raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
@@ -129,6 +140,23 @@ class Line:
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=within_s, context=self._trust)
         return http.client.HTTPConnection(host, port, timeout=within_s)
+
+
+@contextmanager
+def _answered_within(connection: http.client.HTTPConnection, within_s: float) -> Iterator[None]:
+    """Ends an exchange that goes on for longer: a byte now and then keeps every single read alive."""
+    connection.connect()
+    # The connection gives it up where the answer says that it is the last.
+    sock = connection.sock
+    ended = threading.Timer(within_s, sock.shutdown, (socket.SHUT_RDWR,))
+    ended.daemon = True
+    ended.start()
+    try:
+        yield
+        if ended.finished.is_set():
+            raise TimeoutError(f"it took longer than {within_s:g} s")
+    finally:
+        ended.cancel()
 
 
 class _BySocket(http.client.HTTPConnection):
@@ -146,7 +174,7 @@ def refusal_of(reply: Reply, *, is_inside: bool, now: Callable[[], float] = time
     """Returns the named state of an answer of 400 and above."""
     try:
         problem = json.loads(reply.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = None
     if not isinstance(problem, dict):
         problem = {"title": f"HTTP {reply.status}"}
@@ -179,21 +207,22 @@ def _blocker(status: int, held: HeldUp, is_inside: bool) -> Blocker:
 def _retry_after(reply: Reply, blocker: Blocker) -> float | None:
     said = reply.headers.get("retry-after", "")
     if blocker in (Blocker.RATE_LIMIT, Blocker.UNAVAILABLE) and said.isdecimal():
-        return float(said)
+        return min(float(said), LONGEST_RETRY_S)
     return _BUSY_PAUSE_S if blocker is Blocker.RATE_LIMIT else None
 
 
 def _words(problem: Mapping[str, Any]) -> str:
     said = str(problem.get("detail") or problem.get("title") or "it said no")
-    if not problem.get("next_step"):
-        return said
-    return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {problem['next_step']}"
+    if problem.get("next_step"):
+        said = f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {problem['next_step']}"
+    return said[:MOST_WORDS]
 
 
 def _seconds(value: object) -> float | None:
-    if isinstance(value, int | float):
-        return float(value)
+    """Returns a moment after 1970 that every clock can show; None: it is none."""
     try:
-        return datetime.fromisoformat(str(value)).timestamp()
-    except ValueError:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        found = float(value) if is_number else datetime.fromisoformat(str(value)).timestamp()  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) and 0 <= found < _LAST_MOMENT else None

@@ -55,7 +55,8 @@ class StateFile:
     """The progress of one run on disk."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        # Under whatever name: its lock and its content are those of one file.
+        self.path = path.resolve()
 
     def read(self) -> Progress | None:
         """Returns what is kept; None if nothing is. Raises UnreadableState."""
@@ -92,7 +93,9 @@ class StateFile:
 def write_whole(path: Path, text: str) -> None:
     """Replaces a file as a whole, on disk before it returns."""
     new = path.with_name(f".{path.name}.new")
-    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Of a write that was broken off, or laid there for our secrets by somebody else.
+    new.unlink(missing_ok=True)
+    made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(made, "w") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(text)

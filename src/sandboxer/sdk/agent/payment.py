@@ -106,7 +106,8 @@ def send(
     try:
         match progress.order.way:
             case Way.X402:
-                return _send_x402(line, progress, wallet, now + progress.clock_offset_s)
+                # What was signed is over when it is by both clocks: the platform may lie about its own.
+                return _send_x402(line, progress, wallet, now + min(progress.clock_offset_s, 0.0))
             case Way.INVOICE:
                 return _send_coins(line, progress, coins)
             case _:

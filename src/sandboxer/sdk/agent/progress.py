@@ -6,6 +6,7 @@ before anything is asked for: whoever reads the file after a crash asks for the 
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -17,6 +18,11 @@ T = TypeVar("T")
 FORMAT = 1
 # Of what happened, so many lines are kept.
 MOST_EVENTS = 200
+# Of what a child printed, of each word that it says of itself, and of how many layers below it.
+KEPT_OUTPUT = 64 * 1024
+MOST_WORD, MOST_LAYERS = 400, 64
+# Where and why a layer gave up.
+CAUSE = ("sandbox", "depth", "step", "blocker", "why")
 
 
 class Step(StrEnum):
@@ -276,6 +282,56 @@ def report(progress: Progress) -> dict[str, Any]:
             "cause": trouble.cause,
         }
     return said
+
+
+def read_report(text: str) -> dict[str, Any] | None:
+    """Returns what a child says of its run; None: it says nothing that could be understood.
+
+    It was written by whoever runs in the child, so only what `report` says is kept, and in its form.
+    """
+    try:
+        said = json.loads(text)
+        printed = {name: str(said[name])[-KEPT_OUTPUT:] for name in ("output", "errors")}
+        if said["state"] is None:
+            return None
+        return _of_layer(said, MOST_LAYERS) | printed
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+def _of_layer(said: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    left, under, took = said.get("left"), said.get("below"), float(said.get("seconds") or 0)
+    code = int(said.get("exit_code") or 0)
+    return {
+        **{name: _word(said.get(name)) for name in ("run", "state", "step", "sandbox", "child")},
+        "depth": _count(said.get("depth")),
+        # As a process ends, and none that says so of a failure by chance ends well.
+        "exit_code": code if 0 <= code < 256 else 1,
+        "spent_sats": _count(said.get("spent_sats")),
+        "seconds": took if 0 <= took < 1e9 else 0.0,
+        "blocked": _blocked(said.get("blocked")),
+        "left": [_word(one) for one in left[:100]] if isinstance(left, list) else [],
+        "below": _of_layer(under, layers - 1) if isinstance(under, Mapping) and layers else None,
+    }
+
+
+def _blocked(said: object) -> dict[str, Any] | None:
+    if not isinstance(said, Mapping):
+        return None
+    cause = said.get("cause")
+    return {name: _word(said.get(name)) for name in ("blocker", "why", "reaction")} | {
+        "cause": {name: _word(cause.get(name)) for name in CAUSE} | {"depth": _count(cause.get("depth"))}
+        if isinstance(cause, Mapping)
+        else None
+    }
+
+
+def _word(value: object) -> str | None:
+    return value[:MOST_WORD] if isinstance(value, str) else None
+
+
+def _count(value: object) -> int:
+    return min(max(value, 0), 2**53) if isinstance(value, int) else 0
 
 
 def spent(progress: Progress) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from sandboxer.sdk.agent.progress import MOST_EVENTS, End, Event, Progress, Step, Trouble, Way
+from sandboxer.sdk.agent.progress import CAUSE, MOST_EVENTS, End, Event, Progress, Step, Trouble, Way
 
 # What is missing, in words; None: it holds.
 Check = Callable[[Progress], str | None]
@@ -115,7 +115,7 @@ RULES: Mapping[Blocker, Rule] = {
         pause_s=1.0,
         most=50,
         means="It asked more often than its account may.",
-        do="It waits for as long as the platform says.",
+        do="It waits for as long as the platform says, ten minutes at most.",
     ),
     Blocker.TTL: Rule(
         reaction=Reaction.ANEW,
@@ -405,18 +405,15 @@ def is_stopped(progress: Progress) -> bool:
     return progress.trouble is not None and progress.trouble.reaction == Reaction.STOP.value
 
 
-_CAUSE = ("sandbox", "depth", "step", "blocker", "why")
-
-
 def deepest(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns where and why the lowest layer that reported gave up."""
     blocked = report.get("blocked")
     # It was written in a child, by whatever runs there.
     blocked = blocked if isinstance(blocked, Mapping) else {}
     if isinstance(cause := blocked.get("cause"), Mapping):
-        return {name: cause.get(name) for name in _CAUSE}
+        return {name: cause.get(name) for name in CAUSE}
     known = {**report, "blocker": blocked.get("blocker"), "why": blocked.get("why")}
-    return {name: known.get(name) for name in _CAUSE}
+    return {name: known.get(name) for name in CAUSE}
 
 
 def _told(progress: Progress, what: str, now: float) -> Progress:
