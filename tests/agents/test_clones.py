@@ -26,7 +26,7 @@ from sandboxer.sdk.agent.clones import (
     take,
     work,
 )
-from sandboxer.sdk.agent.models import Endpoint, Failed, Scripted
+from sandboxer.sdk.agent.models import Endpoint, Failed, Scripted, think
 from tests.support.clones import Camp, agents_home
 from tests.support.platforms import why_not_real
 
@@ -221,3 +221,54 @@ def test_a_sandbox_of_somebody_else_s_is_made_neither_a_clone_nor_a_meeting(camp
             camp.clone("shadow-9", meeting="mine")
         assert mine.exec(["ls", notebook.HOME]).exit_code != 0
     assert "shadow-9" not in [one.name for one in camp.client.list()]
+
+
+FORGED: dict[str, tuple[str, str]] = {
+    "a line in the log of another": (
+        "python3 /opt/clone/notebook.py note shadow-2 results/forged said < /dev/null",
+        "belongs to another",
+    ),
+    "what another is made with": ("echo '{}' > clones/shadow-2.json", "belongs to another"),
+    "a result that was there": ("echo other > results/kept", "is there already"),
+    "a task that is gone": ("git rm -q tasks/kept", "is there already"),
+    "a log that is a link": ("mv log/shadow-1 x; ln -s ../x log/shadow-1", "adding lines|no plain file"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_the_meeting_takes_of_a_clone_only_what_is_its_own(camp: Camp, clone: Clone, what: str) -> None:
+    """Whatever runs in a clone may commit anything."""
+    camp.clone("shadow-2")
+    if "kept" not in results(clone):
+        put_tasks(clone, {"kept": "do it"})
+        assert work(clone, camp.model, "kept") is not None
+    settle(clone)
+    at = in_notebook(clone, "git rev-parse HEAD")
+    command, refusal = FORGED[what]
+    try:
+        in_notebook(clone, f"{command}; git add -A; git commit -qm lie || test $(git rev-parse HEAD) != {at}")
+        with pytest.raises(Failed, match=refusal):
+            push(clone)
+    finally:
+        in_notebook(clone, f"git reset -q --hard {at}; rm -f x")
+    assert settle(clone)
+
+
+def test_a_clone_cannot_have_its_owner_ask_the_model_something_else(camp: Camp, clone: Clone) -> None:
+    """The owner's key pays for what is asked."""
+    asked: list[bytes] = []
+
+    class Listening(Scripted):
+        def ask(self, request: bytes) -> bytes:
+            asked.append(request)
+            return super().ask(request)
+
+    other = '{"model": "dearest", "messages": [{"role": "user", "content": "x"}], "n": 100}'
+    lie = f'#!/bin/sh\n[ "$1" = -c ] && {{ echo \'{other}\'; exit; }}; exec /usr/bin/python3 "$@"\n'
+    clone.sandbox.files.write("/usr/local/bin/python3", lie, mode=0o755)
+    try:
+        with Listening() as model, pytest.raises(Failed, match="asks the model something else"):
+            think(clone.sandbox, model, [{"role": "user", "content": "task: x"}])
+    finally:
+        run(clone.sandbox, "rm /usr/local/bin/python3")
+    assert asked == []

@@ -27,6 +27,7 @@ def test_a_log_is_whole_until_a_line_is_changed_taken_out_doubled_or_cut() -> No
     assert fault_of(whole[:-1], "shadow-1") == "its last line is cut off"
     assert fault_of(whole, "shadow-2") == "line 1 does not follow the one before it"
     assert fault_of("[]\n", "shadow-1") == "line 1 cannot be read"
+    assert fault_of("[" * 100_000 + "\n", "shadow-1") == "line 1 cannot be read"
 
 
 def test_a_clone_goes_on_with_its_own_task_and_never_takes_anothers() -> None:

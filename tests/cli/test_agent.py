@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
 from subprocess import PIPE, Popen
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from sandboxer.edges.cli.agent import table_of
+from sandboxer.edges.cli.agent_check import _line
 from sandboxer.sdk.agent import loop, progress
+from sandboxer.sdk.agent.checks import Check, Outcome, Result, Subject, check
 from tests.support.cli import PROGRAM, Cli
 
 
@@ -125,3 +128,20 @@ def test_a_run_that_is_interrupted_says_by_which_file_it_goes_on(real_cli: Cli, 
         said = running.stderr.read()
     (file,) = (tmp_path / "agents").glob("*.json")
     assert f"Go on: sandboxer agent run --state {file}" in said
+
+
+def test_what_a_clone_says_of_itself_gives_no_orders_to_the_terminal() -> None:
+    seen = Result("model", Outcome.PASSED, "It said \x1b]0;owned\x07\x1b[2J\r")
+    assert not {"\x1b", "\x07", "\r"} & set(_line(seen).plain)
+
+
+def test_an_answer_of_another_form_fails_a_check_and_ends_none_of_the_others() -> None:
+    def odd(on: Subject) -> str:
+        return str(json.loads("[]").get("clone"))
+
+    def deep(on: Subject) -> str:
+        return str(json.loads("[" * 100_000))
+
+    on = cast("Subject", None)
+    seen = check(on, [Check("odd", odd), Check("deep", deep)])
+    assert [one.outcome for one in seen] == [Outcome.FAILED, Outcome.FAILED]

@@ -226,7 +226,7 @@ def _as_json(one: checks.Result) -> dict[str, str]:
 def _line(one: checks.Result) -> Text:
     style = {"passed": "green", "failed": "red"}.get(one.outcome.value, "dim")
     word = one.outcome.value.replace("_", " ")
-    return Text.assemble((f"{word:<10}", style), f"{one.name:<13}", one.why)
+    return Text.assemble((f"{word:<10}", style), f"{one.name:<13}", plain(one.why))
 
 
 @verb(app, "think", wait="thinking …", timeout_s=180.0)

@@ -36,6 +36,8 @@ from sandboxer.sdk.agent.models import Failed, Model, think
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 
+# What becomes of an answer that has another form than it should.
+ODD = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 HERE = f"git -C {notebook.HOME} "
 
 
@@ -219,7 +221,7 @@ def _result(one: Check, on: Subject) -> Result:
         return Result(one.name, Outcome.PASSED, one.look(on))
     except NotHere as absent:
         return Result(one.name, Outcome.NOT_TRIED, str(absent))
-    except (SdkError, ValueError, KeyError, TypeError, OSError, subprocess.SubprocessError) as error:
+    except (SdkError, OSError, subprocess.SubprocessError, *ODD) as error:
         why = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
         return Result(one.name, Outcome.FAILED, why)
 

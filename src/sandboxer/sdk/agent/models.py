@@ -13,6 +13,7 @@ import http.server
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from sandboxer.sdk.errors import SdkError, Unreachable
 from sandboxer.sdk.sync.sandbox import Sandbox
 
 ASK_S = 120.0
+MOST_ANSWER = 4 * 1024 * 1024
 # Runs in the sandbox: makes a request of a question, an answer of a response, or asks by itself.
 THINK = """
 import json, sys, urllib.request
@@ -90,17 +92,19 @@ class Endpoint:
             {"authorization": f"Bearer {self.key}"} if self.key else {}
         )
         try:
-            answer = httpx.post(
-                f"{self.url}/chat/completions", content=request, headers=headers, timeout=ASK_S
-            )
+            with httpx.stream(
+                "POST", f"{self.url}/chat/completions", content=request, headers=headers, timeout=ASK_S
+            ) as answer:
+                content = _whole(answer)
         except httpx.HTTPError as error:
             raise Unreachable(
                 f"The model at {self.url} does not answer: {_why(error)}.",
                 next_step="Start it, or name another: --model-url.",
             ) from None
         if answer.status_code != 200:
-            raise Failed(f"The model at {self.url} answered {answer.status_code}: {answer.text[:200]}")
-        return answer.content
+            said = content[:200].decode(errors="replace")
+            raise Failed(f"The model at {self.url} answered {answer.status_code}: {said}")
+        return content
 
     def let_in(self, sandbox: Sandbox) -> None:
         """Has the platform put the key in, on the way to the model, so that it never is in the sandbox."""
@@ -112,13 +116,34 @@ class Endpoint:
         sandbox.egress.replace(rules=rules, secrets=[key])
 
 
+def _whole(answer: httpx.Response) -> bytes:
+    """Reads an answer that comes to an end. Raises Failed for one that does not."""
+    content, until = b"", time.monotonic() + ASK_S
+    for part in answer.iter_bytes():
+        content += part
+        if len(content) > MOST_ANSWER or time.monotonic() > until:
+            raise Failed(f"The answer of {answer.url} does not end: {len(content)} bytes came.")
+    return content
+
+
 def think(sandbox: Sandbox, model: Model, messages: Messages) -> str:
     """Returns what the model answers to a question that the sandbox writes. Raises Failed, Unreachable."""
     asked = {"model": model.name, "url": model.inside, "messages": list(messages)}
     said = _run(sandbox, json.dumps(asked))
     if model.inside is not None:
         return said.strip()
-    return _run(sandbox, model.ask(said.encode()).decode()).strip()
+    _demand_same(sandbox, said, {"model": model.name, "messages": asked["messages"]})
+    return _run(sandbox, model.ask(said.encode()).decode(errors="replace")).strip()
+
+
+def _demand_same(sandbox: Sandbox, said: str, meant: Mapping[str, Any]) -> None:
+    """Whoever asks the model pays for it: nothing is passed on that the sandbox was not told to ask."""
+    try:
+        is_same = json.loads(said) == meant
+    except (ValueError, RecursionError):
+        is_same = False
+    if not is_same:
+        raise Failed(f"{sandbox.id} asks the model something else than it was told to: {said[:80]!r}")
 
 
 def _run(sandbox: Sandbox, told: str) -> str:

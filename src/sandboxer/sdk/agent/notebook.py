@@ -5,7 +5,7 @@ of two who take the same one only the first can push. Every clone writes a log o
 for each act, and every line carries the hash of the one before: a line that is changed or taken out is found.
 
 As the hook of the repository in which clones meet, it refuses a push that changes a log otherwise than by
-adding lines to it.
+adding lines to it, what belongs to another clone, or a task or a result that is there already.
 
 It is copied into the sandbox and run by the Python there, so it imports nothing but the standard library.
 """
@@ -46,7 +46,7 @@ def fault_of(text: str, clone: str) -> str | None:
         try:
             told = json.loads(line)
             is_next = (told["number"], told["clone"], told["before"]) == (number, clone, before)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return f"line {number} cannot be read"
         if not is_next:
             return f"line {number} does not follow the one before it"
@@ -133,6 +133,16 @@ def serve(clone: str) -> None:
     server.serve_forever()
 
 
+def not_its_own(status: str, path: str, clone: str) -> str | None:
+    """Says why a clone may not change a file in this way, by git's letter for it; None: it may."""
+    kind, _, name = path.partition("/")
+    if kind in ("log", "clones") and name not in (clone, f"{clone}.json"):
+        return f"{path} belongs to another than {clone}"
+    if kind in ("tasks", "taken", "results") and status != "A":
+        return f"{path} is there already, and stays as it is"
+    return None
+
+
 def hook(ref: str, old: str, new: str) -> str | None:
     """Says why the meeting refuses a push; None: it takes it."""
     if ref != "refs/heads/main":
@@ -144,9 +154,15 @@ def hook(ref: str, old: str, new: str) -> str | None:
         )
         return found.stdout if found.returncode == 0 else ""
 
-    words = ["git", "diff", "--name-only", "-z", "--no-renames", old, new, "--", "log"]
-    paths = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    for path in filter(None, paths.split("\0")) if old.strip("0") else ():
+    if not old.strip("0"):
+        return None
+    words = ["git", "diff", "--name-status", "-z", "--no-renames", old, new]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")
+    for status, path in zip(told[::2], told[1::2], strict=False):
+        if (why := not_its_own(status, path, os.environ.get("SANDBOXER_CLONE", ""))) is not None:
+            return why
+        if not path.startswith("log/"):
+            continue
         after = show(new, path)
         if not after.startswith(show(old, path)):
             return f"{path} was changed otherwise than by adding lines"
