@@ -208,9 +208,12 @@ def test_a_run_is_the_same_after_its_file(step: Step) -> None:
     assert from_json(json.loads(json.dumps(to_json(known)))) == known
 
 
-@pytest.mark.parametrize("text", ["{}", '{"format": 2}', '{"format": 1}', '{"format": 1, "order": 3}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '{"format": 2}', '{"format": 1}', '{"format": 1, "order": 3}', "[]", "[" * 100_000, "\udc95"],
+)
 def test_a_file_that_is_no_run_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.json").write_text(text)
+    (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(loop.UnreadableState):
         loop.StateFile(tmp_path / "run.json").read()
 

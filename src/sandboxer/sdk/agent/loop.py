@@ -61,14 +61,14 @@ class StateFile:
     def read(self) -> Progress | None:
         """Returns what is kept; None if nothing is. Raises UnreadableState."""
         try:
-            text = self.path.read_text()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            return from_json(json.loads(text))
+            return from_json(json.loads(content))
         except json.JSONDecodeError:
             raise UnreadableState(f"{self.path} is not the file of a run: it is no JSON") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnreadableState(f"{self.path} is not the file of a run: {error}") from None
 
     def write(self, progress: Progress) -> None:
