@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from sandboxer.backends.contract import Fingerprint, Trust, VolumeMount, Wall
 from sandboxer.backends.guest import FolderMount
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.sandboxes.profiles import (
     Checkpoint,
@@ -29,7 +31,9 @@ from sandboxer.sandboxes.promises import (
     tasks_of,
     to_json,
 )
-from sandboxer.sandboxes.requests import check_backend, check_checkpoint
+from sandboxer.sandboxes.records import AtEnd, Inception, OnParentEnd, Sandbox
+from sandboxer.sandboxes.requests import CreateRequest, check_backend, check_checkpoint, plan
+from sandboxer.sandboxes.use_cases.preparation import told
 
 PROFILES = load_profiles(Path(__file__).parents[2] / "profiles")
 PLAIN = PROFILES.get("profile.agent-dev")
@@ -41,6 +45,13 @@ URL = "https://git.example.com/tool.git"
 def of(wishes: Wishes, **more: object) -> Promises:
     given = {"inputs": {}, "trust": Trust.SEMI, "is_copy": False, **more}
     return promised(wishes, PLAIN, **given)  # type: ignore[arg-type]
+
+
+def planned(account: str = "one", **wanted: object) -> Sandbox:
+    wanted = {"wishes": Wishes(scope=Scope.SESSION), "consumer": {"session_id": "s-1"}, **wanted}
+    who = Caller(public_key="k", account=account)
+    request = CreateRequest(**wanted)  # type: ignore[arg-type]
+    return plan(request, PLAIN, who, sandbox_id="sbx_1", now=datetime(2026, 11, 18, tzinfo=UTC))
 
 
 def test_the_seeds_smallest_profile_means_what_it_says() -> None:
@@ -123,6 +134,29 @@ def test_what_contradicts_itself_is_refused() -> None:
         of(Wishes(), inputs={"repo": "https://me:secret@git.example.com/tool.git"})
     with pytest.raises(InvalidRequest, match="repo_ref"):
         of(Wishes(), inputs={"repo": URL, "repo_ref": "--upload-pack=sh"})
+    with pytest.raises(InvalidRequest, match="repo_ref"):
+        of(Wishes(), inputs={"repo": URL, "repo_ref": ["main"]})
+    with pytest.raises(InvalidRequest, match="password"):
+        of(Wishes(), inputs={"repo": "HTTPS://me:secret@git.example.com/tool.git"})
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ("setup.instructions", {"wishes": Wishes(instructions="true\0")}),
+        ("setup_metadata.instructions_ref", {"wishes": Wishes(instructions_ref="a\0b")}),
+        ("inputs.tool", {"wishes": Wishes(), "inputs": {"tool": "a\0b"}}),
+    ],
+)
+def test_what_no_command_could_be_given_is_refused(field: str, wanted: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        of(**wanted)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("address", ["http://[x", "https://", "http:///tool.git", "https://h:99999/tool.git"])
+def test_an_address_without_a_host_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"inputs\.repo"):
+        of(Wishes(), inputs={"repo": address})
 
 
 @pytest.mark.parametrize(
@@ -132,6 +166,7 @@ def test_what_contradicts_itself_is_refused() -> None:
         ({"repo": URL, "repo_ref": "v1"}, Repository(url=URL, revision="v1")),
         ({"repo": f"{URL}#main"}, Repository(url=URL, revision="main")),
         ({"repo_ref": f"{URL}#main"}, Repository(url=URL, revision="main")),
+        ({"repo": URL.replace("https", "HTTPS")}, Repository(url=URL)),
         ({"repo_ref": None, "compose_bundle_ref": None}, None),
     ],
 )
@@ -181,6 +216,58 @@ def test_those_who_share_a_sandbox_are_told_apart() -> None:
     assert sharing(everybody, consumer, {}) == sharing(everybody, other, {})
     assert sharing(session, consumer, {"image": "base"}) != sharing(session, consumer, {"image": "other"})
     assert len({sharing(one, consumer, {}) for one in (session, agent, everybody)}) == 3
+
+
+_GRANT = Inception(budget_sats=0, depth=0, slots=1, scopes=(), on_parent_end=OnParentEnd.END)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"account": "two"},
+        {"wishes": Wishes(scope=Scope.SESSION, isolation=IsolationLevel.MICROVM)},
+        {"wishes": Wishes(scope=Scope.SESSION, checkpoint=Checkpoint.MEMORY)},
+        {"wishes": Wishes(scope=Scope.SESSION, secret_refs=("TOKEN",))},
+        {"inception": _GRANT},
+        {"at_end": AtEnd.STOP},
+        {"ttl": "15m"},
+        {"idle_timeout": "15m"},
+        {"name": "mine"},
+        {"labels": {"team": "search"}},
+        {"quote_id": "quo_1"},
+        # Another kind of name is another name.
+        {"consumer": {"run_id": "s-1"}},
+    ],
+)
+def test_nobody_is_answered_with_a_sandbox_that_lacks_what_he_asks_for(other: dict[str, object]) -> None:
+    shared = planned().promises.shared_by
+    assert shared is not None
+    assert planned().promises.shared_by == shared
+    assert planned(**other).promises.shared_by not in (shared, None)  # type: ignore[arg-type]
+
+
+def test_a_scope_that_names_nobody_says_so() -> None:
+    alone = planned(consumer={"actor": "agt"}).promises
+    assert alone.shared_by is None
+    assert [(one.wish, one.honoured) for one in alone.answered] == [("scope", False)]
+    assert "consumer.session_id" in alone.answered[0].reason
+    assert planned().promises.answered == ()
+
+
+@pytest.mark.parametrize(
+    ("secret", "printed", "shown"),
+    [
+        ("hunter2\n", b"it is hunter2", "it is ***"),
+        ("first line\nsecond line\n", b"it is first line", "it is ***"),
+        ('{\n "key": 1\n}', b'{ is no secret, "key": 1 is', "{ is no secret, *** is"),
+    ],
+)
+def test_a_secret_is_left_out_line_by_line(secret: str, printed: bytes, shown: str) -> None:
+    assert told([printed], [secret]) == shown
+
+
+def test_a_secret_is_left_out_where_the_output_was_cut_off() -> None:
+    assert told([b"some words and hunt"], ["hunter2"], most=19) == "some words a"
 
 
 def test_promises_are_kept_as_they_were_given() -> None:

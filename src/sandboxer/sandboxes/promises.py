@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
@@ -116,6 +117,7 @@ def promised(
 
     `is_copy`: its disk begins as a copy, and the profile's setup ran in the original.
     """
+    _check_texts(wishes, inputs)
     repository, answered = _repository(inputs)
     if repository is not None and trust is Trust.ZERO:
         raise InvalidRequest(
@@ -153,12 +155,22 @@ def sharing(wishes: Wishes, consumer: Mapping[str, object], kind: Mapping[str, o
     """
     if (scope := wishes.scope) is None:
         return None
-    named = [str(consumer[name]) for name in _NAMED_BY.get(scope, ()) if consumer.get(name) is not None]
+    named = [(name, consumer[name]) for name in _NAMED_BY.get(scope, ()) if consumer.get(name) is not None]
     if scope is not Scope.SHARED and not named:
         return None
     who = {"scope": scope.value, "harness": consumer.get("harness"), "name": named[:1]}
-    text = json.dumps([who, kind], sort_keys=True, default=str)
+    walls = (wishes.isolation, wishes.checkpoint)
+    text = json.dumps([who, walls, kind], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def unshared(wishes: Wishes, shared_by: str | None) -> tuple[Answered, ...]:
+    """Answer who asks to share a sandbox and says with nobody."""
+    if (scope := wishes.scope) is None or shared_by is not None:
+        return ()
+    names = ", ".join(f"consumer.{name}" for name in _NAMED_BY[scope])
+    reason = f"nobody is named to share it with (one of {names}), so it is nobody else's"
+    return (Answered(wish="scope", honoured=False, reason=reason),)
 
 
 def _repository(inputs: Mapping[str, object]) -> tuple[Repository | None, tuple[Answered, ...]]:
@@ -172,20 +184,38 @@ def _repository(inputs: Mapping[str, object]) -> tuple[Repository | None, tuple[
         reason = "it is no http or https URL, so nothing is cloned; the sandbox has it as a variable"
         return None, tuple(Answered(wish=f"inputs.{name}", honoured=False, reason=reason) for name in given)
     url, _, fragment = str(named).partition("#")
-    if "@" in urlsplit(url).netloc:
+    # As git writes it.
+    url = re.sub("^https?", lambda found: found.group().lower(), url, flags=re.IGNORECASE)
+    if "@" in _host(url, wish):
         raise InvalidRequest(
             field=wish,
             why="it has a user or a password in it, and inputs are shown with the sandbox",
             hint="Keep it as a secret, and let a rule of egress send it with requests to that host.",
         )
-    chosen = fragment or (str(revision) if revision is not None else None)
+    if not (revision is None or isinstance(revision, str)):
+        raise InvalidRequest(field="inputs.repo_ref", why="it is no text")
+    chosen = fragment or revision
     if chosen is not None and (chosen.startswith("-") or not chosen.isprintable() or len(chosen) > 255):
         raise InvalidRequest(field="inputs.repo_ref", why="it is no name of a branch, a tag or a commit")
     return Repository(url=url, revision=chosen), ()
 
 
 def _is_url(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("https://", "http://")) and value.isprintable()
+    is_address = isinstance(value, str) and value.lower().startswith(("https://", "http://"))
+    return is_address and str(value).isprintable()
+
+
+def _host(url: str, wish: str) -> str:
+    """Return the part of an address that names a host. Raises InvalidRequest for one that names none."""
+    try:
+        parts = urlsplit(url)
+        # Asked for, since a number that is none is refused only then.
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise InvalidRequest(field=wish, why="it names no host", hint="Say https://HOST/PATH.")
+    return parts.netloc
 
 
 def _instructions_path(reference: str | None, repository: Repository | None) -> str | None:
@@ -218,6 +248,17 @@ def _place(wish: str, names: Sequence[str], here: Collection[str]) -> tuple[Answ
     is_here = any(name in here for name in names)
     elsewhere = f"there is no host {', '.join(names)} here; it stands on {LOCAL}"
     return (Answered(wish=wish, honoured=is_here, reason="it is this host" if is_here else elsewhere),)
+
+
+def _check_texts(wishes: Wishes, inputs: Mapping[str, object]) -> None:
+    """Raise InvalidRequest for what can be neither argument nor variable: no command could be started."""
+    texts = {
+        "setup.instructions": wishes.instructions,
+        "setup_metadata.instructions_ref": wishes.instructions_ref,
+    }
+    for name, value in {**texts, **{f"inputs.{name}": value for name, value in inputs.items()}}.items():
+        if isinstance(value, str) and "\0" in value:
+            raise InvalidRequest(field=name, why="it has a zero byte in it, which no command can be given")
 
 
 def _check_volumes(access: WorkspaceAccess, volumes: Sequence[VolumeMount]) -> None:

@@ -14,7 +14,7 @@ from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Una
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import Checkpoint, IsolationLevel, NetworkMost, Profile, excess
-from sandboxer.sandboxes.promises import LOCAL, Wishes, promised, sharing
+from sandboxer.sandboxes.promises import LOCAL, Wishes, promised, sharing, unshared
 from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 from sandboxer.sandboxes.terms import Terms
 
@@ -164,13 +164,15 @@ def plan(
         ),
     )
     shared_by = sharing(request.wishes, request.consumer, _kind_of(planned))
-    return replace(planned, promises=replace(planned.promises, shared_by=shared_by))
+    answered = (*unshared(request.wishes, shared_by), *planned.promises.answered)
+    return replace(planned, promises=replace(planned.promises, shared_by=shared_by, answered=answered))
 
 
 def _kind_of(sandbox: Sandbox) -> Mapping[str, object]:
     """Return what two requests have to say alike to be answered with one sandbox."""
     alike = ("account", "profile", "image", "trust", "network", "resources", "env", "inputs", "origin")
-    return {name: getattr(sandbox, name) for name in (*alike, "volumes", "promises")}
+    lives = ("name", "labels", "ttl", "idle_timeout", "at_end", "inception", "terms")
+    return {name: getattr(sandbox, name) for name in (*alike, *lives, "volumes", "promises")}
 
 
 def check_trust(sandbox: Sandbox, profile: Profile, highest: Trust) -> None:

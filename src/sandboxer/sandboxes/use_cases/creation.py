@@ -136,7 +136,10 @@ async def find_shared(
     """Return the sandbox that these share; None: there is none that lives."""
     for one in dependencies.repository.living(caller.account):
         if one.promises.shared_by == shared_by and one.state in SHAREABLE:
-            return await recall(dependencies, one.id, caller, wait=wait)
+            found = await recall(dependencies, one.id, caller, wait=wait)
+            # It may have ended while this waited for it.
+            if found is not None and found.state in SHAREABLE:
+                return found
     return None
 
 

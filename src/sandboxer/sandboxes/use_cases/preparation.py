@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from sandboxer.backends.contract import Backend, Handle, Order, Stops
@@ -24,6 +24,8 @@ MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_REPORT_BYTES = 64 * 1024
 # Of what a failed command printed, in the error.
 TOLD_BYTES = 1000
+# Of a secret of several lines, such lines are left out alone: a bracket is in every output.
+SHORTEST_LINE = 4
 
 
 @value_class
@@ -102,16 +104,21 @@ async def _run(guest: Guest, task: Task, environment: Mapping[str, str], secrets
     except TimeoutError:
         raise _failed(task, f"it took longer than {TIMEOUT_S} s") from None
     if end is None or end.code != 0:
-        parts = (printed[stream].decode("utf-8", "replace").strip() for stream in printed)
-        said = "\n".join(part for part in parts if part)
         code = "none" if end is None else end.code
-        raise _failed(task, f"it exited with {code}: {_told(said, secrets)}")
+        raise _failed(task, f"it exited with {code}: {told([bytes(one) for one in printed.values()], secrets)}")
     return bytes(printed[Stream.STDOUT])
 
 
-def _told(said: str, secrets: Collection[str]) -> str:
+def told(printed: Sequence[bytes], secrets: Collection[str], *, most: int = MAX_OUTPUT_BYTES) -> str:
+    """Return the end of what was printed, without secrets: not as a whole, nor a line of one. Pure."""
+    lines = {line.strip() for secret in secrets for line in secret.splitlines()}
+    hidden = {secret.strip() for secret in secrets} | {line for line in lines if len(line) >= SHORTEST_LINE}
+    # Where it was cut off, the beginning of a secret may stand.
+    cut = max((len(secret.encode()) for secret in secrets), default=0)
+    parts = ((one[: most - cut] if len(one) >= most else one) for one in printed)
+    said = "\n".join(text for part in parts if (text := part.decode("utf-8", "replace").strip()))
     # The longest first: one may be a part of another.
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in sorted(hidden - {""}, key=len, reverse=True):
         said = said.replace(secret, "***")
     return said.strip()[-TOLD_BYTES:]
 
