@@ -14,7 +14,7 @@ from rich.table import Table
 
 import sandboxer.edges.cli
 from sandboxer.backends.contract import Lack
-from sandboxer.edges.cli.flows import unpassed
+from sandboxer.edges.cli.flows import failure, unpassed
 from sandboxer.edges.cli.output import columns, facts_table, lacks_list, print_error, until
 from sandboxer.sdk.errors import ApiError
 from sandboxer.sdk.flows import CheckResult, Verdict
@@ -41,6 +41,15 @@ def test_neither_are_those_of_a_platform_that_refuses(capsys: pytest.CaptureFixt
     assert said.count("owned") == 3
     assert "\x1b" not in said
     assert "\x07" not in said
+
+
+def test_nor_those_of_a_platform_that_fails_a_check() -> None:
+    shown = io.StringIO()
+    found = CheckResult(flow=3, check="it pays", why="", verdict=Verdict.FAILED, detail=HOSTILE)
+    Console(file=shown, width=200, color_system=None).print(failure(found))
+    assert shown.getvalue().startswith("flow 3: it pays: [/] [red]x")
+    assert "\x1b" not in shown.getvalue()
+    assert "\x07" not in shown.getvalue()
 
 
 ID = "snp_0123456789abcdefghjkmnpqrs"

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
@@ -134,8 +135,13 @@ async def _run(
                 results.append(one)
                 status.update(f"checking {known.url}: {len(results)} of {planned} (flow {one.flow})")
                 if not is_json and one.verdict == "failed":
-                    err.print(f"[bold red]flow {one.flow}: {one.check}[/]: ", Text(one.detail), sep="")
+                    err.print(failure(one))
     return results
+
+
+def failure(one: flows.CheckResult) -> Text:
+    """Says which check failed, and why: in words of the platform, which may be hostile."""
+    return Text.assemble((f"flow {one.flow}: {one.check}", "bold red"), ": ", plain(one.detail))
 
 
 def unpassed(results: Sequence[flows.CheckResult]) -> list[Text]:
@@ -173,4 +179,4 @@ def _show(url: str, results: Sequence[flows.CheckResult]) -> None:
     counts = Counter(WORDS.get(one.verdict, one.verdict) for one in results)
     failed = sorted({one.flow for one in results if one.verdict == "failed"})
     word = f"[bold red]fails flow {', '.join(map(str, failed))}[/]" if failed else "[bold green]fails none[/]"
-    out.print(f"\n{url} {word}: {', '.join(f'{number} {name}' for name, number in counts.items())}.")
+    out.print(f"\n{escape(url)} {word}: {', '.join(f'{number} {name}' for name, number in counts.items())}.")
