@@ -105,7 +105,9 @@ async def _run(guest: Guest, task: Task, environment: Mapping[str, str], secrets
         raise _failed(task, f"it took longer than {TIMEOUT_S} s") from None
     if end is None or end.code != 0:
         code = "none" if end is None else end.code
-        raise _failed(task, f"it exited with {code}: {told([bytes(one) for one in printed.values()], secrets)}")
+        raise _failed(
+            task, f"it exited with {code}: {told([bytes(one) for one in printed.values()], secrets)}"
+        )
     return bytes(printed[Stream.STDOUT])
 
 
