@@ -222,6 +222,8 @@ WAYS: dict[tuple[str, str], tuple[dict[str, object], dict[str, object] | None]] 
         {"sandbox": "CHILD", "name": "b", "visibility": "public"},
         {"sandbox": "CHILD", "name": "b"},
     ),
+    # Its reason is read by whoever gets it.
+    ("POST", "/v1/transfers"): ({"to": "pub_a", "sats": 1, "id": "t1", "reason": "what I know"}, None),
     ("POST", "/v1/execute/async"): ({**JOB, "webhook_url": "https://collector.example/"}, JOB),
 }
 

@@ -256,6 +256,18 @@ async def test_nothing_is_paid_for_a_sandbox_that_could_not_be_made(
         assert before - evm.balance(address_of(wallet)) == int(again.json()["payment"]["amount"])
 
 
+async def test_a_sandbox_that_others_may_have_already_is_not_sold(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    before = evm.balance(address_of(wallet))
+    async with agent(served, wallet) as http:
+        body = {"scope": "session", "consumer": {"session_id": "s-1"}}
+        answer = await http.post("/v1/sandboxes", json=body)
+    assert answer.status_code == 422, answer.text
+    assert "Invalid scope" in answer.json()["detail"]
+    assert evm.balance(address_of(wallet)) == before
+
+
 async def test_a_retry_with_the_same_key_is_answered_before_a_new_payment_is_looked_at(
     served: Served, evm: Anvil, wallet: str
 ) -> None:

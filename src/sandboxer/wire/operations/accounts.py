@@ -123,6 +123,8 @@ SEND_SATS = _OWN.operation(
     body=SendSats,
     is_repeatable=True,
     failures=(402, 404, 409),
+    # Its reason is read by whoever gets it.
+    way_out=WayOut(),
 )
 SHOW_USAGE = _OWN.operation(
     "showUsage",

@@ -91,6 +91,12 @@ async def create(asked: Asked[NoParameters, operations.CreateSandboxQuery, Creat
                 field="volumes",
                 why="a sandbox that is paid for in its own request has no volumes; top up first",
             )
+        if asked.body.scope is not None:
+            # What lives already would be paid for, and another made.
+            raise InvalidRequest(
+                field="scope",
+                why="a sandbox that is paid for in its own request is shared with nobody; top up first",
+            )
         return await buy_sandbox(asked.request, wanted, presented)
     who = await paying_caller(asked.request, lambda: platform.purchases.price(wanted, None))
 
