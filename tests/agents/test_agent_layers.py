@@ -9,64 +9,40 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from embit import bip32
-from sqlalchemy import select
 
-from sandboxer.edges.cli.agent_wallets import Chosen, OwnCoins
-from sandboxer.payments import tables
-from sandboxer.payments.chains.configuration import Cap as CoinCap
-from sandboxer.payments.wallet.agent import create_wallet
-from sandboxer.sdk.agent import outside
 from sandboxer.sdk.agent.line import Reply
 from sandboxer.sdk.agent.payment import NotBroadcast, Signed
-from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
+from sandboxer.sdk.agent.progress import End, Progress, Step, Way
 from sandboxer.sdk.credentials import Credentials
-from sandboxer.sdk.payers import Cap, EvmPayer
 from sandboxer.settings import Settings
 from testchains.core_client import RpcError
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from testchains.litecoin import Litecoin
+from tests.support.agent_payers import (
+    PASSWORD,
+    buyer,
+    first_invoice,
+    mining,
+    opened_by,
+    outputs,
+    own_coins,
+    payer_of,
+    payments,
+    selling_for,
+    walls,
+)
 from tests.support.agent_runs import Run, looks, lying
 from tests.support.chains.evm import evm
 from tests.support.http.gift_cards import free_card
-from tests.support.http.real import IMAGES, on_real_walls, why_not
-from tests.support.http.served import Served
 from tests.support.http.x402 import settings_with
 
 __all__ = ["evm"]
-PASSWORD = "long enough"
-
-
-@asynccontextmanager
-async def walls(folder: Path, settings: Settings, **more: Any) -> AsyncIterator[Served]:
-    if why := why_not():
-        pytest.skip(why)
-    real = {"images_dir_given": IMAGES, "pool_size_mb": 800, "charging": True, "state_dir": folder / "state"}
-    async with on_real_walls(settings.model_copy(update=real | more)) as served:
-        yield served
-        assert (await served.client.get("/v1/ledger/verify")).json()["is_whole"]
-        assert not list(served.platform.sandboxes.repository.living())
-
-
-def payer_of(chain: Anvil, key: str, most: int = 5_000_000) -> outside.PayerWallet:
-    payer = EvmPayer(key, [Cap(network=chain.network, asset=chain.asset, per_payment=most, in_total=most)])
-    return outside.PayerWallet(payer, payer.sign_text)
-
-
-def buyer(
-    served: Served, folder: Path, way: Way, *, wallet: Any = None, coins: Any = None, **more: Any
-) -> Run:
-    around = outside.surroundings(Credentials("", "", served.url), wallet=wallet, coins=coins)
-    wanted = {"depth": 1, "task": "echo paid for", "url": served.url, "way": way, "budget_sats": 2_000}
-    return Run(folder / "run.json", Order(**wanted | more), around)
 
 
 def steps_of(run: Run) -> list[str]:
@@ -89,13 +65,6 @@ async def test_a_wallet_pays_by_x402_for_three_layers(evm: Anvil, tmp_path: Path
         (payment,) = await payments(served)
         assert (payment["state"], payment["sats"]) == ("confirmed", 2_000)
         assert evm.balance(address_of(key)) == 5_000_000 - int(payment["amount"])
-
-
-async def payments(served: Served) -> list[dict[str, Any]]:
-    """All that were ever taken."""
-    return await served.platform.store.read(
-        lambda conn: [dict(row._mapping) for row in conn.execute(select(tables.payments))]
-    )
 
 
 PROGRAM = """
@@ -233,63 +202,6 @@ async def test_a_gift_card_pays(tmp_path: Path) -> None:
         assert Step.RECEIVE_KEYS.value in steps_of(run)
 
 
-def selling_for(litecoin: Litecoin, folder: Path, **policy: Any) -> Settings:
-    (folder / "password").write_text(litecoin.password)
-    xpub = bip32.HDKey.from_seed(str(folder).encode().ljust(64)[-64:]).derive("m/84h/1h/0h").to_public()
-    node = {
-        "rpc": litecoin.url,
-        "network": "regtest",
-        "user": litecoin.user,
-        "password_file": str(folder / "password"),
-        "xpub": xpub.to_base58(),
-        "confirmations": 2,
-    }
-    return Settings.model_validate(
-        {
-            "host": "127.0.0.1",
-            "port": 0,
-            "chains": {"LTC": node},
-            "fixed_rates": {"BTC": "60000", "LTC": "80"},
-            "invoices": {"poll_s": 0.1} | policy,
-            "limit_auth": 1_000,
-        }
-    )
-
-
-def own_coins(litecoin: Litecoin, folder: Path) -> OwnCoins:
-    """A wallet of one's own with some coins, as the command line opens it."""
-    made = create_wallet(folder / "agent.wallet", PASSWORD)
-    made.set_cap("LTC", CoinCap(10**9, 10**9))
-    litecoin.pay(made.seed.account("LTC", "regtest").address(0), 10**8)
-    litecoin.mine()
-    (folder / "wallet.password").write_text(PASSWORD)
-    return OwnCoins(
-        Chosen(
-            wallet=folder / "agent.wallet",
-            password_file=folder / "wallet.password",
-            key_file=None,
-            network=None,
-            asset=None,
-            most=None,
-            tokens=(),
-            coin="LTC",
-            coin_network="regtest",
-            node={"rpc": litecoin.url, "esplora": None, "wallet_rpc": None, "user": litecoin.user},
-            node_password_file=folder / "password",
-        )
-    )
-
-
-def mining(litecoin: Litecoin) -> Any:
-    """A block whenever the run looks, once something was sent."""
-
-    def watch(known: Progress) -> None:
-        if known.step is Step.POLL_CONFIRMATION:
-            litecoin.mine()
-
-    return watch
-
-
 async def test_a_wallet_of_coins_pays_an_invoice(litecoin: Litecoin, tmp_path: Path) -> None:
     async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
         coins = own_coins(litecoin, tmp_path)
@@ -300,6 +212,30 @@ async def test_a_wallet_of_coins_pays_an_invoice(litecoin: Litecoin, tmp_path: P
         (invoice,) = (await served.client.get("/v1/invoices")).json()["invoices"]
         assert invoice["state"] == "paid"
         assert await outputs(served) == 1
+
+
+async def test_a_wallet_that_is_locked_pays_nothing_until_it_is_opened(
+    litecoin: Litecoin, tmp_path: Path
+) -> None:
+    """The password is wrong, then missing, then right: the same run goes on, and pays once."""
+    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
+        coins = own_coins(litecoin, tmp_path)
+        given = tmp_path / "wallet.password"
+        for text in (b"not this one", None, b"", b"\xff"):
+            given.unlink(missing_ok=True)
+            if text is not None:
+                given.write_bytes(text)
+            run = buyer(served, tmp_path, Way.INVOICE, coins=opened_by(tmp_path, litecoin), coin="LTC")
+            locked = await run.go()
+            assert (locked.end, locked.step) == (None, Step.SEND_PAYMENT)
+            assert (run.troubles[-1:], locked.payment) == (["locked_wallet"], None), locked.trouble
+        given.write_text(PASSWORD)
+        run = buyer(served, tmp_path, Way.INVOICE, coins=coins, coin="LTC")
+        run.longest_pause_s = 0.3
+        ended = await run.go(mining(litecoin))
+        assert (ended.end, run.troubles[1:]) == (End.DONE, []), ended.trouble
+        assert await outputs(served) == 1
+        assert len((await served.client.get("/v1/invoices")).json()["invoices"]) == 1
 
 
 async def test_an_invoice_that_ended_unpaid_is_asked_for_anew(litecoin: Litecoin, tmp_path: Path) -> None:
@@ -392,14 +328,3 @@ async def test_a_reorganisation_before_the_payment_is_deep_is_waited_out(
         assert ended.end is End.DONE, ended.trouble
         assert (states.count("seen"), "confirming" in states) == (2, True)
         assert (len(coins.signed), await outputs(served)) == (1, 1)
-
-
-async def outputs(served: Served) -> int:
-    """How many reached the addresses of all invoices."""
-    ids = [one["id"] for one in (await served.client.get("/v1/invoices")).json()["invoices"]]
-    shown = [(await served.client.get(f"/v1/invoices/{id}")).json() for id in ids]
-    return sum(len(one["payments"]) for one in shown)
-
-
-async def first_invoice(served: Served) -> dict[str, Any]:
-    return dict((await served.client.get("/v1/invoices")).json()["invoices"][-1])

@@ -84,7 +84,7 @@ class _Opened:
         if self._wallet is None:
             try:
                 self._wallet = open_file(self._chosen.wallet, self._chosen.password_file)
-            except (SandboxerError, CommandFailed, OSError) as error:
+            except (SandboxerError, CommandFailed, OSError, UnicodeError) as error:
                 raise WalletLocked(str(error)) from None
         return self._wallet
 
