@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from tests.support.agent_payers import (
     selling_for,
     walls,
 )
-from tests.support.agent_runs import Run, looks, lying
+from tests.support.agent_runs import Run, looks, lying, run_of
 from tests.support.chains.evm import evm
 from tests.support.http.gift_cards import free_card
 from tests.support.http.x402 import settings_with
@@ -236,6 +237,52 @@ async def test_a_wallet_that_is_locked_pays_nothing_until_it_is_opened(
         assert (ended.end, run.troubles[1:]) == (End.DONE, []), ended.trouble
         assert await outputs(served) == 1
         assert len((await served.client.get("/v1/invoices")).json()["invoices"]) == 1
+
+
+@pytest.mark.parametrize("way", [Way.INVOICE, Way.GIFT_CARD])
+async def test_a_secret_that_was_lost_on_its_way_stops_the_run_and_the_operator_makes_another(
+    litecoin: Litecoin, tmp_path: Path, way: Way
+) -> None:
+    """Killed after the platform had shown the secret of the key and before it was written down: the claim
+    opens nothing any more. What was bought stays with the account, and a new run spends it.
+    """
+    async with walls(tmp_path, selling_for(litecoin, tmp_path)) as served:
+        if way is Way.INVOICE:
+            run = buyer(served, tmp_path, way, coins=own_coins(litecoin, tmp_path), coin="LTC")
+            run.longest_pause_s = 0.3
+        else:
+            run = buyer(served, tmp_path, way, gift_code=(await free_card(served, cents=700))["code"])
+        whole = run.around
+
+        def lose(method: str, target: str, send: Callable[[], Reply]) -> Reply:
+            reply = send()
+            if target.endswith("/reveal"):
+                raise KeyboardInterrupt
+            return reply
+
+        run.around = replace(lying(whole, Credentials("", "", served.url), lose), coins=whole.coins)
+        with pytest.raises(KeyboardInterrupt):
+            await run.go(mining(litecoin))
+        run.around = whole
+        for _ in range(2):
+            stopped = await run.go()
+            assert (stopped.end, stopped.step) == (None, Step.RECEIVE_KEYS)
+            assert stopped.trouble is not None
+            assert (stopped.trouble.blocker, stopped.trouble.reaction) == ("lost_key", "stop")
+        assert stopped.payment is not None
+        lost = stopped.payment.public_key
+        assert lost is not None
+        # It names the key that the operator is to be asked for.
+        assert lost in stopped.trouble.why
+        made = await served.client.post(f"/v1/keys/{lost}/regenerate")
+        assert made.status_code == 200, made.text
+        key = Credentials(lost, made.json()["secret_key"], served.url)
+        again = run_of(served, tmp_path / "again", key, task="echo paid for", budget_sats=2_000)
+        ended = await again.go()
+        assert (ended.end, again.troubles) == (End.DONE, []), ended.trouble
+        listed = (await served.client.get("/v1/keys")).json()["keys"]
+        assert {one["public_key"] for one in listed} == {lost, served.owner.public_key}
+        assert await outputs(served) == (1 if way is Way.INVOICE else 0)
 
 
 async def test_an_invoice_that_ended_unpaid_is_asked_for_anew(litecoin: Litecoin, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ RULES: Mapping[Blocker, Rule] = {
         forgets=("key",),
         most=2,
         means="The secret of its key was shown once and did not arrive, or the key is not accepted any more.",
-        do="It asks for a new secret by the claim, or the wallet that paid signs in instead.",
+        do="It asks for a new secret by the claim, or the wallet that paid signs in instead."
+        " Where both fail, the operator makes one (`sandboxer key rotate`) for a new run.",
     ),
     Blocker.EXPIRED_INVOICE: Rule(
         reaction=Reaction.ANEW,
