@@ -111,7 +111,7 @@ def meet(client: Sandboxer, name: str) -> Sandbox:
         git push -q {MEETING} main; rm -rf /tmp/first"""
     run(meeting, begin)
     # Last, for it says that all of this was done.
-    hook = f'#!/bin/sh\nexec python3 {PROGRAM} hook "$1" "$2" "$3"\n'
+    hook = f'#!/bin/sh\nexec python3 {PROGRAM} hook "$1" "$2" "$3" "$SANDBOXER_CLONE"\n'
     meeting.files.write(f"{MEETING}/hooks/update", hook, mode=0o700)
     return meeting
 

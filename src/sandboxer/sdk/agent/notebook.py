@@ -143,7 +143,7 @@ def not_its_own(status: str, path: str, clone: str) -> str | None:
     return None
 
 
-def hook(ref: str, old: str, new: str) -> str | None:
+def hook(ref: str, old: str, new: str, clone: str) -> str | None:
     """Says why the meeting refuses a push; None: it takes it."""
     if ref != "refs/heads/main":
         return None
@@ -159,7 +159,7 @@ def hook(ref: str, old: str, new: str) -> str | None:
     words = ["git", "diff", "--name-status", "-z", "--no-renames", old, new]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")
     for status, path in zip(told[::2], told[1::2], strict=False):
-        if (why := not_its_own(status, path, os.environ.get("SANDBOXER_CLONE", ""))) is not None:
+        if (why := not_its_own(status, path, clone)) is not None:
             return why
         if not path.startswith("log/"):
             continue
@@ -183,8 +183,8 @@ def main(words: Sequence[str]) -> None:
             note(clone, act, path=path, content=sys.stdin.read())
         case ["serve", clone]:
             serve(clone)
-        case ["hook", ref, old, new]:
-            if (why := hook(ref, old, new)) is not None:
+        case ["hook", ref, old, new, clone]:
+            if (why := hook(ref, old, new, clone)) is not None:
                 sys.exit(f"refused: {why}")
         case _:
             sys.exit("take|finish|put|note|serve|hook")
