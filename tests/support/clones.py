@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from sandboxer.sdk.agent.checks import Outcome, Subject, check
 from sandboxer.sdk.agent.clones import Clone, Wanted, raise_clone
 from sandboxer.sdk.agent.models import Scripted
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.support.platforms import Up, free_port, real_platform
+from tests.support.platforms import NONE, PROGRAM, Up, free_port, real_platform
 
 FUNDS = 10_000_000
 
@@ -27,13 +27,15 @@ class Home:
 
 
 @contextmanager
-def agents_home(folder: Path, *, running_msats: int = 10) -> Iterator[Home]:
+def agents_home(
+    folder: Path, *, running_msats: int = 10, settings: Mapping[str, str] = NONE, program: str = PROGRAM
+) -> Iterator[Home]:
     """A platform with an account that pays for what it does."""
     gateway = {"SANDBOXER_SSH_LISTEN": f"127.0.0.1:{free_port()}", "SANDBOXER_CHARGING": "true"}
     gateway |= {"SANDBOXER_PRICING": json.dumps({"rates": {"running_msats": running_msats}})}
     gateway |= {"SANDBOXER_LIMIT_BUCKET_ONLY": "100000", "SANDBOXER_LIMIT_ADDRESS": "100000"}
     with (
-        real_platform(folder, settings=gateway) as up,
+        real_platform(folder, settings=gateway | dict(settings), program=program) as up,
         Sandboxer(owner_file=up.owner_file, url=up.url) as owner,
     ):
         account = owner.operator.create_account(id="agents", reason="a test").id

@@ -31,7 +31,7 @@ ASK_S = 120.0
 MOST_ANSWER = 4 * 1024 * 1024
 # Runs in the sandbox: makes a request of a question, an answer of a response, or asks by itself.
 THINK = """
-import json, sys, urllib.request
+import json, sys, urllib.error, urllib.request
 given = json.load(sys.stdin)
 if "choices" not in given:
     request = {"model": given["model"], "messages": given["messages"]}
@@ -39,7 +39,15 @@ if "choices" not in given:
         sys.exit(print(json.dumps(request)))
     headers = {"content-type": "application/json"}
     asked = urllib.request.Request(url + "/chat/completions", json.dumps(request).encode(), headers)
-    given = json.load(urllib.request.urlopen(asked, timeout=110))
+    try:
+        given = json.load(urllib.request.urlopen(asked, timeout=110))
+    except urllib.error.HTTPError as error:
+        said = error.read(2000).decode(errors="replace")
+        if "egress_denied" in said:
+            sys.exit("the platform did not let the question out: " + json.loads(said)["detail"])
+        sys.exit(f"the model at {url} answered {error.code}: {said[:200]}")
+    except OSError as error:
+        sys.exit(f"the model at {url} is not reached from inside: {error}")
 print(given["choices"][0]["message"]["content"])
 """
 Messages = Sequence[Mapping[str, str]]
@@ -75,6 +83,15 @@ class Endpoint:
     # The name of a secret of the account that holds the key: then sandboxes ask by themselves.
     secret: str | None = None
 
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        # Elsewhere the platform does not read what is sent, and so puts nothing in.
+        if self.secret is not None and (parts.scheme != "https" or parts.port not in (None, 443)):
+            raise Failed(
+                f"A secret is only put into requests by https to port 443, and the model is {self.url}.",
+                next_step="Name one that answers there, or leave the secret out: then this machine asks.",
+            )
+
     @property
     def inside(self) -> str | None:
         return None if self.secret is None else self.url
@@ -84,8 +101,7 @@ class Endpoint:
         """What a sandbox that asks by itself may reach: the model, and nothing else."""
         if self.secret is None:
             return None
-        parts = urlsplit(self.url)
-        return f"allow:{parts.hostname}" + ("" if parts.port is None else f":{parts.port}")
+        return f"allow:{urlsplit(self.url).hostname}"
 
     def ask(self, request: bytes) -> bytes:
         headers = {"content-type": "application/json"} | (
