@@ -6,6 +6,7 @@ Each lie is told by a proxy before a real platform that is otherwise the honest 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,10 +135,42 @@ def gone_first(said: Any) -> None:
         line["parent_id"] = None
 
 
+def about(word: bytes, lie: Lie) -> Lie:
+    """Lies to requests that have this word in them."""
+
+    async def told(liar: Liar, asked: Asked) -> Told:
+        return await (lie if word in asked.content else Liar.honest)(liar, asked)
+
+    return told
+
+
+async def never_kept(liar: Liar, asked: Asked) -> Told:
+    answer = await liar.honest(asked)
+    return Told(answer.status, answer.headers | {"cache-control": "no-store"}, answer.content)
+
+
+async def strangers_see_less(liar: Liar, asked: Asked) -> Told:
+    lie = Liar.honest if "authorization" in asked.headers else changed(lambda said: said["profiles"].pop())
+    return await lie(liar, asked)
+
+
+async def publishes_what_it_should_not(liar: Liar, asked: Asked) -> Told:
+    bent = asked.content.replace(b'"unlisted"', b'"private"')
+    answer = await liar.signed(Asked("POST", asked.target, asked.headers, bent))
+    return answer.saying(answer.json | {"visibility": "unlisted"})
+
+
+async def gives_what_nobody_has(liar: Liar, asked: Asked) -> Told:
+    wish = json.loads(asked.content)
+    wish["inception"]["budget_sats"] = 1
+    return await liar.signed(Asked("POST", asked.target, asked.headers, json.dumps(wish).encode()))
+
+
 DESTROYED = only_said(lambda said: said.update(state="destroyed"), "/v1/sandboxes/{id}")
 # Of each flow: which check has to notice which lie.
 LIES: dict[int, dict[str, Lie]] = {
     1: {
+        "what is found needs no key and may be kept": on("GET", r"/llms\.txt", never_kept),
         "the address alone leads to every document": on(
             "GET",
             r"/\.well-known/sandboxer\.json",
@@ -149,12 +182,17 @@ LIES: dict[int, dict[str, Lie]] = {
         "a sandbox knows from inside what it is and cannot change it": on("GET", BOX, changed(half)),
     },
     2: {
+        "prices are the same for everybody": on("GET", "/v1/pricing", strangers_see_less),
+        "a stranger is told what to do and gets nothing": on("POST", "/v1/sandboxes", instead({}, 201)),
         "a quote is what the rates give": on("POST", "/v1/quotes", changed(lambda said: said.update(sats=1))),
         "a new key works and its secret is shown once": tells_secrets,
         "a new secret ends the old one": old_secrets_stay,
         "a key that is ended opens nothing": on("DELETE", "/v1/keys/[^/]+", instead(None, 204)),
     },
     4: {
+        "a request signed as discovery says is let in": on(
+            "GET", r"/\.well-known/sandboxer\.json", changed(lambda said: said["signatures"].clear())
+        ),
         "one changed part of a request is refused": unchecked,
         "another body than the signed one is refused": unchecked,
         "a request that is sent again is refused": unchecked,
@@ -165,6 +203,9 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     5: {
+        "a sandbox has the client inside and needs no key for it": on(
+            "POST", f"{BOX}/exec", about(b"discover", set_to(exit_code=127))
+        ),
         "every call of this client is an operation of the platform": on(
             "GET", r"/openapi\.json", without("/v1/tree")
         ),
@@ -176,6 +217,7 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     6: {
+        "the sandbox of a run is gone with it": on("GET", BOX, set_to(state="ready")),
         "code tells what it printed and how it ended": on("POST", "/v1/execute", set_to(exit_code=0)),
         "code has its input and gives files back": on("POST", "/v1/execute", set_to(artifacts=[])),
         "code that runs too long is ended": on("POST", "/v1/execute", set_to(timed_out=False)),
@@ -184,6 +226,11 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     7: {
+        "a restarted session has forgotten and kept its files": on(
+            "POST",
+            "/v1/sessions/(?P<s>[^/]+)/restart",
+            only_said(lambda said: said.update(generation=2), "/v1/sessions/{s}"),
+        ),
         "what one cell sets the next one finds": on(
             "POST", "/v1/sessions/(?P<s>[^/]+)/cells", and_then("POST", "/v1/sessions/{s}/restart")
         ),
@@ -197,6 +244,8 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     8: {
+        "a service runs and answers": on("GET", f"{BOX}/ports/.*", instead("hello")),
+        "a service that dies is started again": on("GET", SERVICE, set_to(run=0)),
         "a redeploy keeps what was written and a bad one changes nothing": on(
             "POST",
             f"{SERVICE}/redeploy",
@@ -210,6 +259,11 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     9: {
+        "a snapshot outlives its sandbox": on(
+            "POST",
+            f"{SNAPSHOT}/clone",
+            and_then("POST", "/v1/sandboxes/{sandboxes[0][id]}/exec", {"command": "rm /workspace/x"}),
+        ),
         "forks begin as it was and go their own ways": on(
             "POST",
             f"{SNAPSHOT}/clone",
@@ -228,6 +282,12 @@ LIES: dict[int, dict[str, Lie]] = {
         "the lineage says what came from what": on("GET", "/v1/snapshots/tree", changed(gone_first)),
     },
     10: {
+        "a published image outlives its sandbox and others begin as it": on(
+            "POST",
+            f"{IMAGE}/spawn",
+            and_then("POST", "/v1/sandboxes/{sandboxes[0][id]}/exec", {"command": "rm -r /opt/tool"}),
+        ),
+        "nothing with a secret becomes public": on("POST", "/v1/images", publishes_what_it_should_not),
         "its digest names its content": on("POST", "/v1/images", set_to(digest="sha256:" + "0" * 64)),
         "a private image is not there for others": strangers_may_look,
         "a removed image makes nothing and what came from it stays": on(
@@ -243,6 +303,10 @@ LIES: dict[int, dict[str, Lie]] = {
         "its counts follow what is made": on("GET", "/v1/limits", set_to(slots_in_use=0)),
     },
     12: {
+        "a rule opens what it names and no inner address": on(
+            "POST", f"{BOX}/egress/explain", set_to(allowed=False)
+        ),
+        "what listens inside is reached from outside": on("GET", f"{BOX}/ports/.*", instead("inside")),
         "at trust zero nothing leads out": open_instead_of_zero,
         "trust is chosen once and from outside": on("PATCH", BOX, instead({}, 200)),
         "at trust semi what no rule allows is refused and noted": on(
@@ -250,6 +314,14 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     13: {
+        "what is inside is another caller and sees nothing of its maker": on(
+            "POST",
+            f"{BOX}/exec",
+            about(b"env;", changed(lambda said: said.update(stdout=said["stdout"] + "KEY=sbx-sk-0"))),
+        ),
+        "nobody gives more than it has": on(
+            "POST", "/v1/sandboxes", about(b"budget_sats", gives_what_nobody_has)
+        ),
         "a sandbox makes another that makes a third": on(
             "GET", "/v1/tree", changed(lambda said: [one.update(depth=0) for one in said["sandboxes"]])
         ),
@@ -260,6 +332,8 @@ LIES: dict[int, dict[str, Lie]] = {
         ),
     },
     14: {
+        "the standard library and a signature are enough": on("POST", f"{BOX}/exec", set_to(exit_code=0)),
+        "the client of asyncio does the same": on("POST", f"{BOX}/snapshots", set_to(state="taking")),
         "a bearer token does the same": only_bearers_are_cheated,
         "the blocking client does the same": on("POST", f"{BOX}/snapshots", set_to(state="taking")),
         "the client inside does the same": on("POST", f"{BOX}/exec", miscounts_inside),
@@ -301,6 +375,9 @@ PATIENT = frozenset(
     {
         "with a parent ends all that was made below it",
         "at trust semi what no rule allows is refused and noted",
+        "the sandbox of a run is gone with it",
+        "a service that dies is started again",
+        "what listens inside is reached from outside",
     }
 )
 
