@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.edges.cli.agent_wallets import OwnTokens
+from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.sdk.agent.line import Reply
 from sandboxer.sdk.agent.payment import NotBroadcast, Signed
 from sandboxer.sdk.agent.progress import End, Progress, Step, Way
@@ -27,7 +29,9 @@ from testchains.evm.anvil import address_of
 from testchains.litecoin import Litecoin
 from tests.support.agent_payers import (
     PASSWORD,
+    Node,
     buyer,
+    chosen,
     first_invoice,
     mining,
     opened_by,
@@ -121,29 +125,46 @@ async def test_killed_after_each_act_and_at_any_moment_it_pays_once(evm: Anvil, 
         print(f"{kills} kills, in {sorted(set(met))}")
 
 
+async def lose_the_key(run: Run) -> None:
+    """Crashes after the platform had answered and before it was written down."""
+    before = ""
+
+    def watch(known: Progress) -> None:
+        nonlocal before
+        if known.key is not None:
+            run.path.write_text(before)
+            raise KeyboardInterrupt
+        before = run.path.read_text()
+
+    with pytest.raises(KeyboardInterrupt):
+        await run.go(watch)
+
+
 async def test_a_key_whose_answer_was_lost_is_made_again_by_the_wallet(evm: Anvil, tmp_path: Path) -> None:
-    """Crashed after the platform had answered and before it was written down: the payment is sent again as
-    it was, the platform shows no key a second time, and the wallet signs in."""
+    """The payment is sent again as it was, no key is shown a second time, and the wallet signs in."""
     key = evm.new_wallet(5_000_000)
     async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
         run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
-
-        def lose(known: Progress) -> None:
-            if known.key is not None:
-                run.path.write_text(before)
-                raise KeyboardInterrupt
-
-        before = ""
-
-        def watch(known: Progress) -> None:
-            nonlocal before
-            lose(known)
-            before = run.path.read_text()
-
-        with pytest.raises(KeyboardInterrupt):
-            await run.go(watch)
+        await lose_the_key(run)
         ended = await run.go()
         assert (ended.end, run.troubles) == (End.DONE, ["lost_key"]), ended.trouble
+        assert len(await payments(served)) == 1
+
+
+async def test_a_wallet_that_is_locked_when_it_should_sign_in_is_named(evm: Anvil, tmp_path: Path) -> None:
+    key = evm.new_wallet(5_000_000)
+    create_wallet(tmp_path / "agent.wallet", PASSWORD)
+    (tmp_path / "wallet.password").write_text("not this one")
+    async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
+        run = buyer(served, tmp_path, Way.X402, wallet=payer_of(evm, key))
+        await lose_the_key(run)
+        tokens = OwnTokens(chosen(tmp_path, Node("", "")))
+        locked = buyer(served, tmp_path, Way.X402, wallet=tokens)
+        stopped = await locked.go()
+        assert (stopped.end, stopped.step) == (None, Step.RECEIVE_KEYS)
+        assert locked.troubles == ["lost_key", "locked_wallet"]
+        ended = await run.go()
+        assert (ended.end, run.troubles) == (End.DONE, []), ended.trouble
         assert len(await payments(served)) == 1
 
 

@@ -104,20 +104,23 @@ def own_coins(litecoin: Litecoin, folder: Path) -> OwnCoins:
 
 def opened_by(folder: Path, node: Node | Litecoin) -> OwnCoins:
     """That wallet again, with whatever stands in the file of its password now."""
-    return OwnCoins(
-        Chosen(
-            wallet=folder / "agent.wallet",
-            password_file=folder / "wallet.password",
-            key_file=None,
-            network=None,
-            asset=None,
-            most=None,
-            tokens=(),
-            coin="LTC",
-            coin_network="regtest",
-            node={"rpc": node.url, "esplora": None, "wallet_rpc": None, "user": node.user},
-            node_password_file=folder / "password",
-        )
+    return OwnCoins(chosen(folder, node))
+
+
+def chosen(folder: Path, node: Node | Litecoin) -> Chosen:
+    """What the command line would say of it."""
+    return Chosen(
+        wallet=folder / "agent.wallet",
+        password_file=folder / "wallet.password",
+        key_file=None,
+        network=None,
+        asset=None,
+        most=None,
+        tokens=(),
+        coin="LTC",
+        coin_network="regtest",
+        node={"rpc": node.url, "esplora": None, "wallet_rpc": None, "user": node.user},
+        node_password_file=folder / "password",
     )
 
 

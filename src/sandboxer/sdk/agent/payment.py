@@ -42,7 +42,7 @@ class X402Wallet(Protocol):
         """Returns the header that pays one of the offers. Raises WalletLocked."""
 
     def sign_text(self, text: str) -> str:
-        """Returns the wallet's signature, by which it signs in."""
+        """Returns the wallet's signature, by which it signs in. Raises WalletLocked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +278,8 @@ def receive(line: Line, progress: Progress, wallet: X402Wallet | None) -> Outcom
         if held.status in (401, 403, 404, 409) and held.blocked.blocker is not Blocker.RACE:
             return Blocked(Blocker.LOST_KEY, held.blocked.why)
         raise
+    except WalletLocked as error:
+        return Blocked(Blocker.LOCKED_WALLET, str(error))
     return Done({"key": Key(public_key=said["public_key"], secret_key=said["secret_key"])}, "received a key")
 
 
