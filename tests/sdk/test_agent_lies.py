@@ -218,7 +218,7 @@ def test_an_answer_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, beg
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         before = time.monotonic()
-        with pytest.raises(HeldUp, match="was not answered"):
+        with pytest.raises(HeldUp, match="did not answer"):
             Line(f"http://127.0.0.1:{server.server_address[1]}").ask("GET", "/")
         server.shutdown()
     assert asked.is_set()
