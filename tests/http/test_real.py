@@ -106,6 +106,23 @@ async def test_memory_and_disk_limits_are_named_as_reasons(real: Served) -> None
     assert still["stdout"] == "alive\n"
 
 
+async def test_a_limit_that_ended_a_process_before_anybody_waited_is_named(real: Served) -> None:
+    path = await real.sandbox(resources={"memory_mb": 64, "disk_mb": 64})
+    command = "python3 -c 'x = bytearray(500 << 20)'; exit $?"
+    started = await real.client.post(f"{path}/processes", {"argv": ["/bin/sh", "-c", command]})
+    process = f"{path}/processes/{started.json()['process_id']}"
+    deadline = time.monotonic() + 30
+    while (seen := (await real.client.get(process)).json())["running"]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert (seen["exit_code"], seen["reason"]) == (137, "oom_killed")
+    waited = (await real.client.get(f"{process}/wait?timeout_s=5")).json()
+    assert waited["reason"] == "oom_killed"
+    later = await real.client.post(f"{path}/processes", {"argv": ["/bin/sh", "-c", "exit 137"]})
+    process = f"{path}/processes/{later.json()['process_id']}"
+    assert (await real.client.get(f"{process}/wait?timeout_s=5")).json()["reason"] is None
+
+
 @flow("packFolder", "unpackFolder")
 async def test_a_folder_leaves_and_enters_as_tar(real: Served) -> None:
     path = await real.sandbox()

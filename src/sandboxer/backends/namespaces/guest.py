@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from sandboxer.backends.guest import (
     Command,
@@ -35,6 +37,15 @@ from sandboxer.kernel.values import new_id
 FULL_WITHIN_BYTES = 256 * 1024
 # Ended commands whose cgroup may lie about before the next command sweeps them.
 UNSWEPT = 32
+REMEMBERED = 256
+T = TypeVar("T")
+
+
+def _remember(known: dict[str, T], process_id: str, what: T) -> None:
+    """Keeps it, and lets go of what was kept longest."""
+    known[process_id] = what
+    while len(known) > REMEMBERED:
+        known.pop(next(iter(known)))
 
 
 class NamespacesGuest:
@@ -46,6 +57,8 @@ class NamespacesGuest:
         # Cgroup names of commands by process id. The kernel remembers them over a restart of the server.
         self._names = {split_name(name)[0]: name for name in cgroups.commands(sandbox_id)}
         self._reasons: dict[str, EndReason] = {}
+        # What was counted when a process in the background began.
+        self._started: dict[str, Counters] = {}
 
     @property
     def files(self) -> Files:
@@ -81,6 +94,8 @@ class NamespacesGuest:
         finally:
             os.close(fd)
         self._names[process_id] = name
+        if command.keep:
+            _remember(self._started, process_id, before)
         return WalledProcess(process, self, before)
 
     async def attach(self, process_id: str) -> Process:
@@ -96,13 +111,18 @@ class NamespacesGuest:
     async def processes(self) -> Sequence[ProcessInfo]:
         deadlines = dict(split_name(name) for name in self._cgroups.commands(self._id))
         return [
-            replace(info, deadline=deadlines.get(info.process_id), exit=self._with_reason(info))
+            replace(
+                info,
+                deadline=deadlines.get(info.process_id),
+                exit=info.exit and self._with_reason(info.process_id, info.exit),
+            )
             for info in await self._line.processes()
         ]
 
     async def forget(self, process_id: str) -> None:
         await self._line.forget(process_id)
         self._reasons.pop(process_id, None)
+        self._started.pop(process_id, None)
 
     async def connect(self, port: int) -> Connection:
         return await self._line.connect(port)
@@ -135,13 +155,9 @@ class NamespacesGuest:
         name = self._names.get(process_id)
         if name is not None and self._cgroups.remove_command(self._id, name):
             del self._names[process_id]
-        reason = self._reasons.get(process_id) or self._reason(exit, before)
-        if reason is None:
-            return exit
-        self._reasons[process_id] = reason
-        while len(self._reasons) > 256:
-            self._reasons.pop(next(iter(self._reasons)))
-        return replace(exit, reason=reason)
+        if self._reasons.get(process_id) is None and (reason := self._reason(exit, before)) is not None:
+            _remember(self._reasons, process_id, reason)
+        return self._with_reason(process_id, exit)
 
     def _reason(self, exit: Exit, before: Counters) -> EndReason | None:
         if exit.code == 0:
@@ -158,9 +174,21 @@ class NamespacesGuest:
             return EndReason.DISK_FULL
         return None
 
-    def _with_reason(self, info: ProcessInfo) -> Exit | None:
-        reason = self._reasons.get(info.process_id)
-        return info.exit if info.exit is None or reason is None else replace(info.exit, reason=reason)
+    def _with_reason(self, process_id: str, exit: Exit) -> Exit:
+        reason = self._reasons.get(process_id) or self._unseen_reason(process_id, exit)
+        return exit if reason is None else replace(exit, reason=reason)
+
+    def _unseen_reason(self, process_id: str, exit: Exit) -> EndReason | None:
+        """Returns why a process was killed that ended before anybody waited for it. Much can have happened
+        since it began, so no other end is explained by it.
+        """
+        before = self._started.get(process_id)
+        if before is None or (exit.signal != signal.SIGKILL and exit.code != 128 + signal.SIGKILL):
+            return None
+        if self._cgroups.counters(self._id).oom_kills == before.oom_kills:
+            return None
+        _remember(self._reasons, process_id, EndReason.OOM_KILLED)
+        return EndReason.OOM_KILLED
 
     async def _kill(self, process_id: str) -> None:
         if (name := self._names.get(process_id)) is not None:
