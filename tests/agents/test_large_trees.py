@@ -164,6 +164,13 @@ async def _demand_every_sat(served: Served, maker: Client, given: int) -> None:
     assert (await served.client.get("/v1/ledger/verify")).json()["is_whole"]
     columns = ledger_accounts.c
     left = columns.credits_posted - columns.debits_posted
+    granted = select(func.sum(left)).where(columns.kind == "budget")
+
+    async def is_settled() -> bool:
+        return not await served.platform.store.read(lambda conn: conn.execute(granted).scalar_one())
+
+    # What a grant has left returns a moment after its end.
+    await until(is_settled, 30)
     below = (
         select(columns.id, left.label("left")).where(columns.kind == "bucket", left != 0).order_by(columns.id)
     )
