@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import Connection, insert, select
 
 from sandboxer.kernel.errors import ChainUnavailable, NoCapacity, NoRate, TooManyRequests
 from sandboxer.money.buckets import credit
+from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.invoices import reconciler as watching
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.use_cases import Order
@@ -162,6 +164,29 @@ async def test_a_node_down_for_days_makes_no_old_price_new(shop: Shop, chain: Me
     chain.pay(bill.invoice.address, PRICE)
     chain.mine(6)
     await shop.look()
+    (output,) = (await shop.view(bill)).outputs
+    assert not output.is_in_time
+    await shop.look()
+    assert await shop.state(bill) == "credited"
+
+
+async def test_an_answer_that_takes_days_makes_no_old_price_new(
+    shop: Shop, chain: MemoryChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bill = await shop.order(account=await shop.buyer())
+    await shop.look()
+    ask = chain.deposits
+
+    async def answer_days_later(addresses: Sequence[str]) -> list[Deposit]:
+        """The host sleeps while it is asked; somebody pays; the host wakes."""
+        shop.clock.moment += timedelta(days=3)
+        chain.pay(bill.invoice.address, PRICE)
+        chain.mine(6)
+        return await ask(addresses)
+
+    with monkeypatch.context() as asleep:
+        asleep.setattr(chain, "deposits", answer_days_later)
+        await shop.look()
     (output,) = (await shop.view(bill)).outputs
     assert not output.is_in_time
     await shop.look()

@@ -150,11 +150,13 @@ class Watcher(PollingReconciler):
         for deposit in await self._chain.deposits(list(shown)):
             if deposit.address in shown:
                 shown[deposit.address].append(deposit)
+        answered_at = max(now, self.clock.now())
         for one in batch:
             deposits = shown[one.address]
             sign = _sign(one, deposits, tip, self._policy)
             if self._is_news(one, sign, now):
-                await self._settle_news(one, Look(deposits=deposits, tip=tip, now=now, since=since), sign)
+                look = Look(deposits=deposits, tip=tip, now=now, answered_at=answered_at, since=since)
+                await self._settle_news(one, look, sign)
             else:
                 one.sign = sign
                 one.note(now, self._every(one))

@@ -57,7 +57,10 @@ class Look:
 
     deposits: Sequence[Deposit]
     tip: int
+    # When it was asked. What is not there may have come since.
     now: datetime
+    # When it had answered, which may be long after: a host sleeps. What is there had come by then.
+    answered_at: datetime
     since: datetime
     worth: Worth | None = None
 
@@ -80,7 +83,7 @@ class Settling:
         # Sent by the hot wallet: what takes the output from the chain takes these too.
         bound = frozenset(name for refund, name in going if refund.is_bound)
         since = max(look.since, invoice.created_at)
-        outputs = observe(invoice, known, look.deposits, look.tip, now=look.now, since=since)
+        outputs = observe(invoice, known, look.deposits, look.tip, now=look.answered_at, since=since)
         decision = decide(
             invoice,
             outputs,
