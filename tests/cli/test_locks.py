@@ -77,3 +77,18 @@ def test_a_key_file_that_others_can_read_is_refused(cli: Cli, wallet: Path) -> N
     said = cli("wallet", "link", "--wallet", str(wallet), "--json")
     assert said.code == Exit.ERROR
     assert "chmod 600" in said.error["next_step"]
+
+
+def test_a_wallet_signs_only_for_the_address_at_which_it_is_asked(cli: Cli, wallet: Path) -> None:
+    """As a platform has it that passes on what another one shows."""
+    own = account(cli, "cli-elsewhere-known", 100_000)
+    assert own("wallet", "link", "--wallet", str(wallet)).code == Exit.OK
+    box = own("create", "--profile", "profile.agent-dev", "--json").json["id"]
+    assert own("lock", box).code == Exit.OK
+    port = str(own.environment["SANDBOXER_URL"]).rpartition(":")[2]
+    by_other_name = Cli(own.environment | {"SANDBOXER_URL": f"http://localhost:{port}"})
+    for words in (["wallet", "link"], ["wallet", "sign-in"], ["unlock", box]):
+        said = by_other_name(*words, "--wallet", str(wallet), "--json")
+        assert (said.code, said.error["code"]) == (Exit.ERROR, "foreign_text"), said.err
+        assert f"for 127.0.0.1:{port}, and it was asked at http://localhost:{port}" in said.error["message"]
+    assert own("delete", box, "--wallet", str(wallet)).code == Exit.OK

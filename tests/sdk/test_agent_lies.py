@@ -223,3 +223,51 @@ def test_an_answer_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, beg
         server.shutdown()
     assert asked.is_set()
     assert time.monotonic() - before < 10
+
+
+class Willing:
+    """A wallet that signs whatever it is shown."""
+
+    def __init__(self) -> None:
+        self.signed: list[str] = []
+
+    def sign_payment(self, required: Any) -> str:
+        raise AssertionError(required)
+
+    def sign_text(self, text: str) -> str:
+        self.signed.append(text)
+        return "0x"
+
+
+SIGN_IN = "Sign this message to authenticate with sandboxer."
+HONEST = f"{SIGN_IN}\n\nDomain: nowhere.invalid\nNonce: {'a' * 64}\nExpires: {int(NOW) + 300}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HONEST.replace("nowhere", "elsewhere"),
+        HONEST.replace("a" * 64, "b" * 64),
+        HONEST.replace("authenticate with", "link this wallet to an account of"),
+        HONEST.replace(str(int(NOW) + 300), str(int(NOW) + 90_000)),
+        f"{HONEST}\nAnd: I owe you everything",
+        HONEST.replace("\nNonce", "\r\nNonce"),
+        "nowhere.invalid wants you to sign in with your Ethereum account:\n0x0\n\n",
+        "I hand over all that I have.",
+        "",
+    ],
+)
+def test_a_wallet_signs_nothing_but_a_sign_in_at_the_platform_that_asks(text: str) -> None:
+    def shown(message: str) -> tuple[Any, Willing]:
+        wallet = Willing()
+        body = {"nonce": "a" * 64, "message": message, "token": "t"}
+        line = Saying(200, json.dumps(body).encode())
+        around = Surroundings(line=lambda _: line, archive=lambda: b"", now=lambda: NOW, wallet=wallet)
+        known = at(Step.RECEIVE_KEYS, tries={"lost_key": 1}, payment=Payment(is_sent=True))
+        return act(around, replace(known, order=replace(known.order, way=Way.X402))), wallet
+
+    outcome, wallet = shown(text)
+    assert isinstance(outcome, Blocked)
+    assert (outcome.blocker, wallet.signed) == (Blocker.LOCKED_WALLET, [])
+    outcome, wallet = shown(HONEST)
+    assert (outcome.what, wallet.signed) == ("the wallet signed in", [HONEST])

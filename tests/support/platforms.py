@@ -63,7 +63,9 @@ def scripted_platform(state_dir: Path, **more: Any) -> Iterator[Up]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        settings = Settings(state_dir=state_dir, host="127.0.0.1", port=0, limit_auth=10_000, **more)
+        # Wallets sign for the address at which they ask.
+        facts: dict[str, Any] = {"state_dir": state_dir, "host": "127.0.0.1", "port": 0, "public_url": url}
+        settings = Settings(**{**facts, "limit_auth": 10_000, **more})
         backends = {"ext.namespaces": Scripted(name="ext.namespaces")}
         async with open_platform(settings, backends=backends) as platform:  # type: ignore[arg-type]
             server = Server(config(create_app(platform), settings), started.set)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandboxer.sdk.errors import AuthenticationFailed as AuthenticationFailed
     from sandboxer.sdk.errors import BrokenAnswer as BrokenAnswer
     from sandboxer.sdk.errors import Conflict as Conflict
+    from sandboxer.sdk.errors import ForeignText as ForeignText
     from sandboxer.sdk.errors import InvalidRequest as InvalidRequest
     from sandboxer.sdk.errors import MissingCredentials as MissingCredentials
     from sandboxer.sdk.errors import NotFound as NotFound
@@ -44,7 +45,14 @@ _HOMES = {
     "commands": ("Chunk",),
     "errors": (
         *("SdkError", "ApiError", "AuthenticationFailed", "Refused", "NotFound", "Conflict"),
-        *("InvalidRequest", "Unavailable", "Unreachable", "MissingCredentials", "BrokenAnswer"),
+        *(
+            "InvalidRequest",
+            "Unavailable",
+            "Unreachable",
+            "MissingCredentials",
+            "ForeignText",
+            "BrokenAnswer",
+        ),
     ),
     "credentials": ("Credentials",),
     "sync.client": ("Sandboxer",),

@@ -14,11 +14,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sandboxer.sdk.credentials import Credentials
-from sandboxer.sdk.errors import ApiError, BrokenAnswer
+from sandboxer.sdk.errors import ApiError, BrokenAnswer, ForeignText
+from sandboxer.sdk.signed_texts import Form, fault_of
 
 SECOND_PROOF = 428
 WORK_NEEDED = "work_needed"
@@ -82,6 +84,22 @@ def demand_of(error: ApiError) -> Demand | None:
     if error.status != SECOND_PROOF or not all(isinstance(part, str) for part in parts.values()):
         return None
     return Demand(**parts)
+
+
+def demand_own_text(text: str, form: Form, *, nonce: str, url: str | None) -> str:
+    """Returns a text that may be signed for whoever answers at `url`. Raises ForeignText."""
+    if (fault := fault_of(text, form, nonce=nonce, now=time.time(), url=url)) is not None:
+        raise ForeignText(f"Nothing was signed: {fault}.")
+    return text
+
+
+def demand_own(demand: Demand, url: str) -> None:
+    """Raises ForeignText for a demand that is no text of the platform at `url`.
+
+    A key proves nothing elsewhere, so by whatever address a platform is asked its own text is signed with it.
+    """
+    at = url if demand.factor == "wallet" else None
+    demand_own_text(demand.message, Form.CONFIRM, nonce=demand.challenge, url=at)
 
 
 def proof_headers(demand: Demand, proof: Proof) -> Mapping[str, str]:

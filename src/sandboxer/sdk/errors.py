@@ -12,6 +12,7 @@ SdkError
 │   └── Unavailable             429, 5xx: theirs; try again later
 ├── Unreachable             no answer: not running, wrong address, connection lost, timeout
 ├── MissingCredentials      no key was given and none was found
+├── ForeignText             what the platform wants signed is no text of its own; nothing was signed
 ├── WebhookRejected         (sdk.webhooks) a received webhook is not from the platform, or not fresh
 └── BrokenAnswer            the server said something this client does not understand
 """
@@ -46,6 +47,17 @@ class Unreachable(SdkError):
     next_step = (
         "Start the platform (`sandboxer up -d`; where it is installed `systemctl start sandboxer`), or name"
         " another address: SANDBOXER_URL."
+    )
+
+
+class ForeignText(SdkError):
+    """What the platform wants signed is no text of its own for this client; nothing was signed."""
+
+    code = "foreign_text"
+    fault = "platform"
+    next_step = (
+        "Name the address that the platform has for itself (--url, SANDBOXER_URL). If it is this one already,"
+        " do not trust it."
     )
 
 

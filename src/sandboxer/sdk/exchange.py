@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import Any
 
 from sandboxer.sdk.call import SAFE_METHODS, Answer, Call, problem_of
-from sandboxer.sdk.confirmation import Confirmer, demand_of, proof_headers
+from sandboxer.sdk.confirmation import Confirmer, demand_of, demand_own, proof_headers
 from sandboxer.sdk.credentials import NOBODY, Credentials, demand_private, new_nonce, signed_headers
 from sandboxer.sdk.errors import ApiError, AuthenticationFailed
 
@@ -88,6 +88,7 @@ class Tries:
         demand = demand_of(error)
         if demand is None or self.signer.confirm is None or self.has_confirmed:
             return False
+        demand_own(demand, self.signer.url)
         if (proof := self.signer.confirm(demand)) is None:
             return False
         self.has_confirmed = True
@@ -114,6 +115,11 @@ class Signer:
         self.confirm = confirm
         self._wall_clock = wall_clock
         self._offset_s = 0.0
+
+    @property
+    def url(self) -> str:
+        """The platform's address, as it was named."""
+        return self.credentials.url
 
     def head(self, method: str, target: str, content_sha256: str) -> dict[str, str]:
         if self.credentials.public_key in ("", NOBODY) and self.credentials.bearer_token is None:

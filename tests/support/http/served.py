@@ -68,6 +68,9 @@ async def eventually(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
 async def serving(settings: Settings, backends: dict[str, Backend] | None) -> AsyncIterator[Served]:
     listening = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    if settings.public_url is None:
+        # Wallets sign for the address at which they ask.
+        settings = settings.model_copy(update={"public_url": url})
     async with contextlib.AsyncExitStack() as opened:
         platform = await opened.enter_async_context(open_platform(settings, backends=backends))
         _, ports = await open_ports(platform, opened)

@@ -380,7 +380,7 @@ _ACTS: Mapping[Step, Callable[[Surroundings, Progress], Outcome]] = {
     ),
     Step.POLL_CONFIRMATION: lambda around, progress: payment.poll(around.line(progress), progress),
     Step.RECEIVE_KEYS: lambda around, progress: payment.receive(
-        around.line(progress), progress, around.wallet
+        around.line(progress), progress, around.wallet, around.now() + progress.clock_offset_s
     ),
     Step.INSTALL_TOOLS: _prepare,
     Step.CREATE_CHILD: _create,

@@ -81,7 +81,7 @@ class Line:
         is_inside: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._url = url
+        self.url = url
         self._parts = urlsplit(url)
         self._socket_path = socket_path
         self._signing = signing
@@ -128,7 +128,7 @@ class Line:
         # A ValueError is of an id that no request can carry.
         except (OSError, http.client.error, ValueError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            why = f"{self._url} did not answer {method} {target.partition('?')[0]}: {said}"
+            why = f"{self.url} did not answer {method} {target.partition('?')[0]}: {said}"
             raise HeldUp(Blocked(Blocker.UNAVAILABLE, why)) from None
         finally:
             connection.close()

@@ -29,6 +29,7 @@ from sandboxer.sdk.agent.steps import Kept, advance, demand_before, is_stopped, 
 PACKED = (
     "sandboxer/__init__.py",
     "sandboxer/sdk/__init__.py",
+    "sandboxer/sdk/signed_texts.py",
     *(
         f"sandboxer/sdk/agent/{name}.py"
         for name in ("__init__", "acts", "line", "loop", "payment", "progress", "steps")

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from sandboxer.sdk.agent.line import HeldUp, Line
 from sandboxer.sdk.agent.progress import Bill, Key, Payment, Price, Progress, Step, Way
 from sandboxer.sdk.agent.steps import SETTLED, Blocked, Blocker, Done, Kept, Outcome, paid_for
+from sandboxer.sdk.signed_texts import Form, fault_of
 
 # A look at the chain changes nothing sooner.
 POLL_S = 1.0
@@ -30,7 +31,7 @@ _HARDEST_BITS = 28
 
 
 class WalletLocked(Exception):
-    """The wallet does not sign: it is locked, or what is asked is beyond its caps."""
+    """The wallet does not sign: it is locked, what is asked is beyond its caps, or no text for it to sign."""
 
 
 class NotBroadcast(Exception):
@@ -258,7 +259,7 @@ def lost_again(line: Line, progress: Progress) -> Blocked | None:
     return None if is_settled else _reversed(paid, f"{paid.id} was confirmed and is {state} now")
 
 
-def receive(line: Line, progress: Progress, wallet: X402Wallet | None) -> Outcome:
+def receive(line: Line, progress: Progress, wallet: X402Wallet | None, now: float) -> Outcome:
     """Fetches the secret of the key; the second time it asks for a new one."""
     is_again = Blocker.LOST_KEY in progress.tries
     try:
@@ -266,7 +267,7 @@ def receive(line: Line, progress: Progress, wallet: X402Wallet | None) -> Outcom
             if not is_again:
                 why = "the answer that showed the key did not arrive"
                 return Blocked(Blocker.LOST_KEY, why)
-            return _sign_in(line, wallet)
+            return _sign_in(line, wallet, now)
         asked, paid = progress.bill, progress.payment
         assert asked is not None
         assert paid is not None
@@ -283,12 +284,15 @@ def receive(line: Line, progress: Progress, wallet: X402Wallet | None) -> Outcom
     return Done({"key": Key(public_key=said["public_key"], secret_key=said["secret_key"])}, "received a key")
 
 
-def _sign_in(line: Line, wallet: X402Wallet | None) -> Outcome:
+def _sign_in(line: Line, wallet: X402Wallet | None, now: float) -> Outcome:
     """The wallet that paid signs in: the session is as good as the key for this run, and can be had again."""
     if wallet is None:
         return Blocked(Blocker.LOST_KEY, "no wallet was given that could sign in")
     asked = line.ask("POST", "/v1/auth/challenge", is_signed=False).json
-    body = {"nonce": asked["nonce"], "signature": wallet.sign_text(asked["message"])}
+    text, nonce = str(asked["message"]), str(asked["nonce"])
+    if (fault := fault_of(text, Form.SIGN_IN, nonce=nonce, now=now, url=line.url)) is not None:
+        raise WalletLocked(fault)
+    body = {"nonce": nonce, "signature": wallet.sign_text(text)}
     session = line.ask("POST", "/v1/auth/session", body, is_signed=False).json
     return Done({"key": Key(public_key="", secret_key="", session=session["token"])}, "the wallet signed in")
 

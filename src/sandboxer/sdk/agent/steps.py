@@ -87,8 +87,9 @@ RULES: Mapping[Blocker, Rule] = {
     ),
     Blocker.LOCKED_WALLET: Rule(
         reaction=Reaction.STOP,
-        means="The wallet does not sign: it is locked, its password is missing, or its caps are reached.",
-        do="Unlock it, or raise the cap, and run the same file again.",
+        means="The wallet does not sign: it is locked, its password is missing, its caps are reached, or what"
+        " it should sign is no text of this platform at the address of the run.",
+        do="Unlock it, or raise the cap, and run the same file again. A text of another is never signed.",
     ),
     Blocker.FAILED_BROADCAST: Rule(
         reaction=Reaction.WAIT,

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from sandboxer.sdk.aio.line import AsyncNoun, server_events
 from sandboxer.sdk.call import parse
 from sandboxer.sdk.calls import accounts, auth, operators, payments
+from sandboxer.sdk.confirmation import demand_own_text
+from sandboxer.sdk.signed_texts import Form
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.auth import GenesisChallenge, Session, SessionChallenge, SiwxOffer, Wallet
 from sandboxer.wire.pricing import Pricing, Quote
@@ -154,10 +156,13 @@ class AsyncWallets(AsyncNoun):
     """These wallets may sign in to one's own account, and have sessions."""
 
     async def sign_in(self, sign: Callable[[str], str], *, address: str | None = None) -> Session:
-        """Opens a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
+        """Opens a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who.
+        Raises ForeignText if the platform shows another text than its own.
+        """
         asked = await self._line.send(auth.challenge_wallet())
+        text = demand_own_text(asked.message, Form.SIGN_IN, nonce=asked.nonce, url=self._line.signer.url)
         return await self._line.send(
-            auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
+            auth.open_session(nonce=asked.nonce, signature=sign(text), address=address)
         )
 
     async def offer(self) -> SiwxOffer:
@@ -181,8 +186,12 @@ class AsyncWallets(AsyncNoun):
         return (await self._line.send(auth.list_wallets())).wallets
 
     async def challenge(self) -> SessionChallenge:
-        """Returns the text that a wallet signs to become another factor of this account."""
-        return await self._line.send(auth.challenge_link())
+        """Returns the text that a wallet signs to become another factor of this account.
+        Raises ForeignText.
+        """
+        asked = await self._line.send(auth.challenge_link())
+        demand_own_text(asked.message, Form.LINK, nonce=asked.nonce, url=self._line.signer.url)
+        return asked
 
     async def link(self, nonce: str, address: str, signature: str) -> Wallet:
         """Makes a wallet a factor of this account; this must itself be confirmed (`confirm`)."""

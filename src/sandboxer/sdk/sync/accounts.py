@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sandboxer.sdk.call import parse
 from sandboxer.sdk.calls import accounts, auth, operators, payments
+from sandboxer.sdk.confirmation import demand_own_text
+from sandboxer.sdk.signed_texts import Form
 from sandboxer.sdk.sync.line import Noun, server_events
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.auth import GenesisChallenge, Session, SessionChallenge, SiwxOffer, Wallet
@@ -149,11 +151,12 @@ class Wallets(Noun):
     """These wallets may sign in to one's own account, and have sessions."""
 
     def sign_in(self, sign: Callable[[str], str], *, address: str | None = None) -> Session:
-        """Opens a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
+        """Opens a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who.
+        Raises ForeignText if the platform shows another text than its own.
+        """
         asked = self._line.send(auth.challenge_wallet())
-        return self._line.send(
-            auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
-        )
+        text = demand_own_text(asked.message, Form.SIGN_IN, nonce=asked.nonce, url=self._line.signer.url)
+        return self._line.send(auth.open_session(nonce=asked.nonce, signature=sign(text), address=address))
 
     def offer(self) -> SiwxOffer:
         """Returns what a wallet completes with address and chain, and signs (CAIP-122)."""
@@ -176,8 +179,12 @@ class Wallets(Noun):
         return self._line.send(auth.list_wallets()).wallets
 
     def challenge(self) -> SessionChallenge:
-        """Returns the text that a wallet signs to become another factor of this account."""
-        return self._line.send(auth.challenge_link())
+        """Returns the text that a wallet signs to become another factor of this account.
+        Raises ForeignText.
+        """
+        asked = self._line.send(auth.challenge_link())
+        demand_own_text(asked.message, Form.LINK, nonce=asked.nonce, url=self._line.signer.url)
+        return asked
 
     def link(self, nonce: str, address: str, signature: str) -> Wallet:
         """Makes a wallet a factor of this account; this must itself be confirmed (`confirm`)."""
