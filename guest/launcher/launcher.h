@@ -109,7 +109,7 @@ struct kept {
     int steered[STEERED], steering, inside;
     int joins[LIST_MAX], figures[ORDER_FIGURES];
     int device, cpuinfo; /* or -1 */
-    int mounted[2];      /* a pipe: that the device answers for a file system now */
+    int answering[2];    /* child and first process: whose the device is now, and the device */
 };
 
 /* What the worker gives to it last; the second only where there is a way out. */

@@ -4,7 +4,8 @@
  * to wait for it.
  *
  * Its root is at no path, only the files are. To find them the kernel has to be answered, before there is a supervisor:
- * the worker's child does it, which has nothing else left to do. */
+ * the worker's child does it, which has nothing else left to do. Meanwhile nobody else holds the device: were the child
+ * killed, for its memory perhaps, whoever waits for an answer would do so for ever, and could not be killed. */
 #include "launcher.h"
 
 #include "../supervisor/view.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -108,16 +110,17 @@ void shown_begin(const struct order *order, const struct stage *stage, struct ke
     kept->device = -1;
     if (!order->view_count) return;
     MUST(kept->device = open_device(stage->shows));
-    MUST(pipe2(kept->mounted, O_CLOEXEC));
+    MUST(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, kept->answering));
 }
 
-/* Until every file was found. When the first process fails meanwhile its file system ends, and we with it. */
+/* Until every file was found; then the device goes to whoever answers from there on. When the first process fails
+ * meanwhile its file system ends, and we with it. */
 void shown_answer(const struct order *order, struct kept *kept) {
     static uint8_t question[FUSE_QUESTION_ROOM] __attribute__((aligned(8)));
     char is_mounted;
     if (kept->device < 0) return;
-    close(kept->mounted[1]);
-    if (read(kept->mounted[0], &is_mounted, 1) != 1) return;
+    close(kept->answering[1]);
+    if (read(kept->answering[0], &is_mounted, 1) != 1) return;
     for (size_t found = 0; found < order->view_count; ) {
         struct fuse_reply reply;
         ssize_t n = read(kept->device, question, sizeof question);
@@ -127,6 +130,7 @@ void shown_answer(const struct order *order, struct kept *kept) {
         if (reply.count && writev(kept->device, reply.parts, reply.count) < 0 && errno != ENOENT) return;
         if (((struct fuse_in_header *)question)->opcode == FUSE_LOOKUP) found++;
     }
+    line_send(kept->answering[0], "d", 1, &kept->device, 1);
 }
 
 /* ---- the first process ---- */
@@ -134,11 +138,12 @@ void shown_answer(const struct order *order, struct kept *kept) {
 /* While the clean namespace's root is there: what is mounted in it goes with it. */
 void shown_mount(const struct order *order, struct kept *kept, int *views) {
     if (kept->device < 0) return;
-    close(kept->mounted[0]);
+    char is_found;
+    close(kept->answering[0]);
     int view = new_view(kept->device);
     MUST(view);
-    MUST(write(kept->mounted[1], "m", 1));
-    close(kept->mounted[1]);
+    close(kept->device);
+    MUST(line_send(kept->answering[1], "m", 1, NULL, 0) ? 0 : -1);
     MUST(move_mount(view, "", AT_FDCWD, STAGE_VIEW, MOVE_MOUNT_F_EMPTY_PATH));
     close(view);
     for (size_t i = 0; i < order->view_count; i++) {
@@ -146,6 +151,9 @@ void shown_mount(const struct order *order, struct kept *kept, int *views) {
         snprintf(path, sizeof path, STAGE_VIEW "/%s", order->views[i]);
         MUST(views[i] = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
     }
+    if (line_receive(kept->answering[1], &is_found, 1, &kept->device, 1) != 1) errno = ECHILD, kept->device = -1;
+    MUST(kept->device);
+    close(kept->answering[1]);
 }
 
 void shown_place(const struct order *order, const struct kept *kept, const int *views) {
