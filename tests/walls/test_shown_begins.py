@@ -1,5 +1,5 @@
-"""The entries of /proc that a sandbox's first process sees need an answer before there is a supervisor. Who gives
-it is one more process in the sandbox's cgroup, which may be killed for its memory like any other.
+"""The entries of /proc that show a sandbox its limits need an answer before there is a supervisor. Who gives
+it is one more process in the cgroup of the sandbox, which may be killed for its memory like any other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.errors import ProvisionFailed
 from tests.support.walls import becomes_true, order_for, traces
 
-
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @asynccontextmanager
 async def killed_at_its_answer(backend: NamespacesBackend, number: int) -> AsyncIterator[None]:
-    """Whoever of the launcher's processes gives so many answers as a file system is killed before the last."""
+    """Which of the launcher's processes answers as a file system so often is killed before the last."""
     running = backend.dependencies.launcher._running  # type: ignore[union-attr]
     assert running is not None
     words = ["-qq", "-f", "-p", str(running.process.pid), "-e", "trace=writev"]

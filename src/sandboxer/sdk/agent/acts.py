@@ -26,6 +26,7 @@ from sandboxer.sdk.agent.progress import (
     Step,
     Tools,
     Way,
+    after_end,
     below,
     read_report,
     to_json,
@@ -73,9 +74,10 @@ def act(around: Surroundings, progress: Progress) -> Outcome:
 
 
 def _end_leftover(line: Line, progress: Progress) -> Outcome:
-    first, *rest = progress.leftovers
-    line.ask("DELETE", f"/v1/sandboxes/{first}", also=(404,))
-    return Kept({"leftovers": tuple(rest)}, f"ended {first}")
+    first = progress.leftovers[0]
+    reply = line.ask("DELETE", f"/v1/sandboxes/{first}", also=(404,))
+    known = after_end(progress, first, reply.json.get("spent_sats") if reply.status < 400 else None)
+    return Kept({"leftovers": known.leftovers, "lost": known.lost}, f"ended {first}")
 
 
 def _look_around(around: Surroundings, progress: Progress) -> Outcome:
@@ -116,6 +118,7 @@ def _price(around: Surroundings, progress: Progress) -> Outcome:
     price = Price(
         layer_sats=layer,
         total_sats=layer * progress.order.depth,
+        memory_sats=max(layer_sats(said, more_memory(progress.order)) - layer, 0) if layer else 0,
         networks=tuple(each["network"] for each in said.get("networks", ()) if each["is_on"]),
         coins=tuple(each["coin"] for each in said.get("coins", ()) if each["is_on"]),
     )
@@ -141,6 +144,11 @@ def layer_sats(pricing: Mapping[str, Any], order: Order) -> int:
     )
     # A quarter more: what rounds up by the second, and time that it may have to be given besides.
     return math.ceil(msats * order.ttl_s * 1.25 / 1000) + 1
+
+
+def more_memory(order: Order) -> Order:
+    """Returns the order of a layer with once more the memory."""
+    return replace(order, memory_mb=2 * order.memory_mb)
 
 
 def _prepare(around: Surroundings, progress: Progress) -> Outcome:
@@ -182,17 +190,31 @@ def child_body(progress: Progress) -> dict[str, Any]:
 
 
 def budget_below(progress: Progress) -> int:
-    """Returns what the child may spend in turn: all but what it costs itself."""
-    assert progress.price is not None
+    """Returns what the child may spend in turn. Each layer keeps an equal share, for its child, more time and
+    another child.
+    """
     assert progress.platform is not None
-    if not progress.platform.is_charged:
+    left, layers = progress.left_sats, progress.order.depth
+    if not progress.platform.is_charged or layers <= 1:
         return 0
-    return max(progress.order.budget_sats - progress.price.layer_sats, 0)
+    return max(left - max(left // layers, progress.child_sats), 0)
+
+
+def _beyond_budget(progress: Progress) -> Blocked | None:
+    """Says why the budget does not suffice for one more child, with all that are to come below it."""
+    assert progress.price is not None
+    needed = progress.child_sats + progress.price.layer_sats * (progress.order.depth - 1)
+    if needed <= progress.left_sats:
+        return None
+    budget, left = progress.order.budget_sats, progress.left_sats
+    return Blocked(Blocker.BUDGET, f"{needed} sats are needed, and the budget of {budget} leaves {left}")
 
 
 def _create(around: Surroundings, progress: Progress) -> Outcome:
     line = around.line(progress)
     if progress.child is None:
+        if (beyond := _beyond_budget(progress)) is not None:
+            return beyond
         key = progress.id_for("child", Step.CREATE_CHILD)
         try:
             made = line.ask(
@@ -205,14 +227,20 @@ def _create(around: Surroundings, progress: Progress) -> Outcome:
         if made["state"] in _OVER or made["state"] in ("failed", "stopped"):
             child = Child(id=made["id"])
             return Blocked(Blocker.CHILD_LOST, f"{child.id} is {made['state']}", changes={"child": child})
-        return Kept({"child": Child(id=made["id"], ends_at=made["expires_at"])}, f"made {made['id']}")
+        child = Child(
+            id=made["id"],
+            ends_at=made["expires_at"],
+            cost_sats=progress.child_sats,
+            granted_sats=budget_below(progress),
+        )
+        return Kept({"child": child}, f"made {child.id}")
     return _install(around, line, progress, progress.child)
 
 
 def _install(around: Surroundings, line: Line, progress: Progress, child: Child) -> Outcome:
     """Puts the loop into the child, and the file from which it begins. Nothing of it runs yet."""
     try:
-        first = below(progress, budget_sats=budget_below(progress), now=around.now())
+        first = below(progress, budget_sats=child.granted_sats, now=around.now())
         _write(line, child, STATE, json.dumps(to_json(first)).encode())
         if progress.order.depth > 1:
             packed = around.archive()
@@ -282,10 +310,15 @@ def _start(line: Line, progress: Progress, child: Child) -> Outcome:
 
 
 def _extended(line: Line, progress: Progress, child: Child, now: float) -> Outcome:
-    """Gives the child more time when less than a third of it is left. A refusal changes nothing."""
+    """Gives the child more time when less than a third of it is left, within the budget. A refusal changes
+    nothing.
+    """
     left = payment.seconds_until(child.ends_at, now)
     if left is None or left > progress.order.ttl_s / 3:
         return Kept()
+    if (more := progress.child_sats) > progress.left_sats:
+        why = f"{more} sats are needed, and the budget leaves {progress.left_sats}"
+        return Kept({"child": replace(child, ends_at=None)}, f"no more time: {why}")
     number = child.extensions + 1
     key = progress.id_for(f"ttl-{number}", Step.CREATE_CHILD)
     try:
@@ -299,7 +332,8 @@ def _extended(line: Line, progress: Progress, child: Child, now: float) -> Outco
         if held.status not in (402, 403, 409, 422):
             raise
         return Kept({"child": replace(child, ends_at=None)}, f"no more time: {held.blocked.why}")
-    longer = replace(child, ends_at=seen["expires_at"], extensions=number)
+    cost = child.cost_sats + more
+    longer = replace(child, ends_at=seen["expires_at"], extensions=number, cost_sats=cost)
     return Kept({"child": longer}, f"until {longer.ends_at}")
 
 

@@ -16,13 +16,12 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sandboxer.sdk.agent.acts import Surroundings, act
 from sandboxer.sdk.agent.line import HeldUp, Line
-from sandboxer.sdk.agent.progress import End, Progress, from_json, report, to_json
+from sandboxer.sdk.agent.progress import End, Progress, after_end, from_json, report, to_json
 from sandboxer.sdk.agent.steps import Kept, advance, demand_before, is_stopped, resumed
 
 # What a child needs to do the same; all of it is of Python's own library.
@@ -148,11 +147,13 @@ def _tidied(
         if not progress.leftovers:
             break
         try:
-            around.line(progress).ask("DELETE", f"/v1/sandboxes/{progress.leftovers[0]}", also=(404,))
+            first = progress.leftovers[0]
+            reply = around.line(progress).ask("DELETE", f"/v1/sandboxes/{first}", also=(404,))
+            spent = reply.json.get("spent_sats") if reply.status < 400 else None
         except HeldUp:
             pause(0.2 * 2**number)
             continue
-        progress = replace(progress, leftovers=progress.leftovers[1:])
+        progress = after_end(progress, first, spent)
         file.write(progress)
     return progress
 

@@ -102,6 +102,8 @@ class Price:
     # Of one layer for its whole time, and of all that are still to come.
     layer_sats: int
     total_sats: int
+    # Of that, for its memory: a child that is made anew may get more.
+    memory_sats: int = 0
     networks: tuple[str, ...] = ()
     coins: tuple[str, ...] = ()
 
@@ -164,6 +166,9 @@ class Child:
     # How often the loop in it was started again after something had killed it.
     restarts: int = 0
     extensions: int = 0
+    # What it may cost until its time is over, and what it may spend in turn.
+    cost_sats: int = 0
+    granted_sats: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +228,9 @@ class Progress:
     clock_offset_s: float = 0.0
     # Children that are of no use any more, and still have to be ended.
     leftovers: tuple[str, ...] = ()
+    # What children cost that came to nothing, at most until they have ended; and what they were granted.
+    lost: Mapping[str, int] = field(default_factory=dict)
+    lost_grants_sats: int = 0
     # What was passed without anything to do, and why.
     passed: Mapping[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
@@ -230,6 +238,21 @@ class Progress:
     def id_for(self, what: str, step: Step) -> str:
         """Returns the id under which this run asks for something; another after each new beginning."""
         return f"agent-{self.run}-{what}-{self.rounds.get(step, 0)}"
+
+    @property
+    def left_sats(self) -> int:
+        """What of the budget nothing was promised to yet."""
+        child = self.child or Child(id="")
+        lost = sum(self.lost.values()) + self.lost_grants_sats
+        return self.order.budget_sats - lost - child.cost_sats - child.granted_sats
+
+    @property
+    def child_sats(self) -> int:
+        """What a child costs for its whole time, with the memory that it gets now."""
+        if self.price is None:
+            return 0
+        times = (1 << self.tries.get("memory", 0)) - 1
+        return self.price.layer_sats + times * self.price.memory_sats
 
     @property
     def memory_mb(self) -> int:
@@ -335,11 +358,21 @@ def _count(value: object) -> int:
 
 
 def spent(progress: Progress) -> int:
-    """Returns what the layers below cost, as each of them said at its end."""
+    """Returns what the layers below cost, as each of them said at its end, and children that were lost."""
+    lost = sum(progress.lost.values())
     if progress.result is None:
-        return 0
+        return lost
     under = progress.result.below or {}
-    return progress.result.spent_sats + int(under.get("spent_sats") or 0)
+    return lost + progress.result.spent_sats + int(under.get("spent_sats") or 0)
+
+
+def after_end(progress: Progress, sandbox_id: str, spent_sats: object) -> Progress:
+    """Returns what is known once a child that came to nothing has ended: what it cost, if that was said."""
+    known = progress.lost.get(sandbox_id)
+    left = tuple(one for one in progress.leftovers if one != sandbox_id)
+    if known is None or not isinstance(spent_sats, int):
+        return replace(progress, leftovers=left)
+    return replace(progress, leftovers=left, lost={**progress.lost, sandbox_id: max(spent_sats, 0)})
 
 
 def to_json(progress: Progress) -> dict[str, Any]:

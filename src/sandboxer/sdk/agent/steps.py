@@ -32,6 +32,7 @@ class Blocker(StrEnum):
     CASCADING_FAILURE = "cascading_failure"
     UNAVAILABLE = "unavailable"
     NO_MONEY = "no_money"
+    BUDGET = "budget"
     NO_WAY_TO_PAY = "no_way_to_pay"
     NO_PYTHON = "no_python"
     CHILD_LOST = "child_lost"
@@ -165,6 +166,12 @@ RULES: Mapping[Blocker, Rule] = {
         reaction=Reaction.STOP,
         means="The account, or the budget, does not suffice for the layers that were asked for.",
         do="Add credit or raise the budget, and run the same file again; or ask for less.",
+    ),
+    Blocker.BUDGET: Rule(
+        reaction=Reaction.GIVE_UP,
+        means="To make one more child it would have to spend more than the budget leaves. Children that were"
+        " lost count, with all that they were granted.",
+        do="It ends what it made. Begin a new run with a larger budget.",
     ),
     Blocker.NO_WAY_TO_PAY: Rule(
         reaction=Reaction.STOP,
@@ -378,9 +385,19 @@ def _anew(progress: Progress, rule: Rule) -> Progress:
 
 
 def _abandoned(progress: Progress) -> Progress:
-    if progress.child is None or progress.child.id in progress.leftovers or progress.order.keep:
+    """What a child may have spent is counted, until its end says what it was; one that is kept goes on."""
+    child = progress.child
+    if child is None or child.id in progress.lost:
         return progress
-    return replace(progress, leftovers=(*progress.leftovers, progress.child.id))
+    counted = replace(
+        progress,
+        child=replace(child, cost_sats=0, granted_sats=0),
+        lost={**progress.lost, child.id: child.cost_sats},
+        lost_grants_sats=progress.lost_grants_sats + child.granted_sats,
+    )
+    if progress.order.keep:
+        return counted
+    return replace(counted, leftovers=(*progress.leftovers, child.id))
 
 
 def resumed(progress: Progress, *, now: float) -> Progress:
