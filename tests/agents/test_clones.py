@@ -254,6 +254,20 @@ def test_the_meeting_takes_of_a_clone_only_what_is_its_own(camp: Camp, clone: Cl
     assert settle(clone)
 
 
+def test_the_meeting_takes_no_object_that_git_finds_broken(camp: Camp, clone: Clone) -> None:
+    """A commit of nobody, which the programs of other clones may not be made for."""
+    settle(clone)
+    broken = "printf 'tree %s\\nparent %s\\n\\nof nobody\\n' $(git rev-parse HEAD^{tree} HEAD)"
+    made = in_notebook(clone, f"{broken} | git hash-object -t commit --literally -w --stdin")
+    in_notebook(clone, f"git reset -q --hard {made}")
+    with pytest.raises(Failed, match="missingAuthor"):
+        push(clone)
+    in_notebook(clone, "git reset -q --hard meeting/main")
+    # Not even beside its branch.
+    assert clone.meeting.exec(["git", "-C", MEETING, "cat-file", "-e", made]).exit_code != 0
+    assert settle(clone)
+
+
 def test_a_clone_cannot_have_its_owner_ask_the_model_something_else(camp: Camp, clone: Clone) -> None:
     """The owner's key pays for what is asked."""
     asked: list[bytes] = []

@@ -253,18 +253,21 @@ def bring(clone: Clone) -> None:
 
 def push(clone: Clone) -> bool:
     """Carries its commits to the meeting; False: somebody was first. Raises Failed if they are refused."""
-    here, there = _git_at(notebook.HOME), _git_at(MEETING)
+    here = _git_at(notebook.HOME)
     packed = f"{here}bundle create -q /tmp/clone.out main ^meeting/main && echo packed"
     none = f"[ $({here}rev-parse main) = $({here}rev-parse meeting/main) ]"
-    return run(clone.sandbox, f"{none} || {{ {packed}; }}") != "packed" or _delivered(clone, here, there)
+    return run(clone.sandbox, f"{none} || {{ {packed}; }}") != "packed" or _delivered(clone, here)
 
 
-def _delivered(clone: Clone, here: str, there: str) -> bool:
-    arrived, ref = f"/tmp/{clone.name}.in", f"refs/incoming/{clone.name}"
+def _delivered(clone: Clone, here: str) -> bool:
+    arrived = f"/tmp/{clone.name}.in"
     clone.meeting.files.write(arrived, clone.sandbox.files.read("/tmp/clone.out"))
-    # The hook of the meeting asks whose they are.
-    named = f"SANDBOXER_CLONE={clone.name} {there}"
-    taken = f"{there}fetch -q {arrived} +main:{ref} && {named}push -q . {ref}:refs/heads/main"
+    # Objects are only checked where a push brings them, so they come from a repository of their own. The hook
+    # of the meeting asks whose they are.
+    taken = f"""set -e; s=$(mktemp -d); trap "rm -rf $s" EXIT; git init -q --bare $s
+        echo {MEETING}/objects > $s/objects/info/alternates; cd $s
+        git fetch -q {MEETING} main:met; git fetch -q {arrived} main:new
+        SANDBOXER_CLONE={clone.name} git push -q {MEETING} new:refs/heads/main"""
     done = clone.meeting.exec(taken, timeout_s=120)
     if done.exit_code == 0:
         run(clone.sandbox, f"{here}update-ref refs/remotes/meeting/main main")
