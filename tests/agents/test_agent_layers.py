@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +223,19 @@ async def test_a_gift_card_pays(tmp_path: Path) -> None:
         ended = await run.go()
         assert (ended.end, run.troubles) == (End.DONE, []), ended.trouble
         assert Step.RECEIVE_KEYS.value in steps_of(run)
+
+
+@pytest.mark.parametrize("wish", [{"image": "nope"}, {"memory_mb": 1 << 22}])
+async def test_what_cannot_be_made_is_refused_before_anything_is_paid(
+    tmp_path: Path, wish: dict[str, Any]
+) -> None:
+    plain = Settings.model_validate({"fixed_rates": {"BTC": "60000"}, "port": 0, "host": "127.0.0.1"})
+    async with walls(tmp_path, plain) as served:
+        run = buyer(served, tmp_path, Way.GIFT_CARD, gift_code="a card that is never shown", **wish)
+        run.order = replace(run.order, ttl_s=1, budget_sats=10**9)
+        ended = await run.go()
+        assert (ended.end, ended.step, ended.bill) == (End.GAVE_UP, Step.FETCH_PRICING, None), ended.trouble
+        assert run.troubles == ["refused"]
 
 
 async def test_a_wallet_of_coins_pays_an_invoice(litecoin: Litecoin, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
@@ -16,6 +17,7 @@ from sandboxer.edges.cli.agent import table_of
 from sandboxer.edges.cli.agent_check import _line
 from sandboxer.sdk.agent import loop, progress
 from sandboxer.sdk.agent.checks import Check, Outcome, Result, Subject, check
+from sandboxer.sdk.agent.outside import forget_ended
 from tests.support.cli import PROGRAM, Cli
 
 
@@ -46,11 +48,13 @@ def test_a_run_without_a_file_is_kept_among_ones_own(real_cli: Cli, tmp_path: Pa
 def test_a_run_that_waits_for_somebody_ends_with_five_and_says_how_to_go_on(
     real_cli: Cli, tmp_path: Path
 ) -> None:
-    file = str(tmp_path / "run.json")
-    words = ("agent", "run", "--task", "true", "--state", file, "--pay", "gift-card", "--budget", "10")
-    said = real_cli(*words)
+    file, card = str(tmp_path / "run.json"), tmp_path / "card"
+    card.write_text("four words of one\n")
+    words = ("agent", "run", "--task", "true", "--state", file, "--budget", "10")
+    said = real_cli(*words, "--pay", "gift-card", "--code", str(card))
     assert said.code == 5
     assert "no_way_to_pay" in said.err
+    assert "Type: sandboxer pricing" in said.err
     assert f"sandboxer agent run --state {file}" in said.err
 
 
@@ -66,6 +70,12 @@ def test_mistakes_are_told_before_anything_is_asked(real_cli: Cli, tmp_path: Pat
     nothing = real_cli("agent", "run", "--state", str(tmp_path / "none.json"))
     assert (nothing.code, "nothing to run" in nothing.err) == (1, True)
     assert real_cli("agent", "run", "--task", "true", "--pay", "x402").code == 2
+    unpaid = real_cli("agent", "run", "--task", "true", "--pay", "gift-card", "--budget", "10")
+    assert (unpaid.code, "--code FILE" in unpaid.err) == (2, True)
+    small = real_cli("agent", "run", "--task", "true", "--memory", "-5")
+    assert (small.code, "'--memory': it should be at least 16" in small.err) == (2, True)
+    few = real_cli("agent", "clone", "shadow", "--slots", "-1")
+    assert (few.code, "'--slots': it should be at least 0" in few.err) == (2, True)
     assert real_cli("agent", "status", str(tmp_path / "none.json")).code == 1
     (tmp_path / "bad.json").write_text("{}")
     assert real_cli("agent", "status", str(tmp_path / "bad.json")).code == 1
@@ -145,3 +155,29 @@ def test_an_answer_of_another_form_fails_a_check_and_ends_none_of_the_others() -
     on = cast("Subject", None)
     seen = check(on, [Check("odd", odd), Check("deep", deep)])
     assert [one.outcome for one in seen] == [Outcome.FAILED, Outcome.FAILED]
+
+
+def test_what_a_platform_refuses_is_told_with_a_command_and_never_a_request(
+    real_cli: Cli, tmp_path: Path
+) -> None:
+    words = ("agent", "run", "--task", "true", "--image", "nope", "--state", str(tmp_path / "run.json"))
+    said = real_cli(*words)
+    assert said.code == 4
+    assert "there is no image nope on this host. See which ones there are: sandboxer image list." in said.err
+    assert "/v1/" not in said.err
+
+
+def test_the_file_of_a_run_that_is_over_goes_after_a_week_and_one_that_waits_stays(tmp_path: Path) -> None:
+    over, waiting, fresh = (
+        loop.StateFile(tmp_path / f"{name}.json") for name in ("over", "waiting", "fresh")
+    )
+    begun = progress.begin(progress.Order(depth=1, task="true"), now=0.0)
+    ended = replace(begun, end=progress.End.DONE, ended_at=0.0)
+    for file, known in ((over, ended), (waiting, begun), (fresh, replace(ended, ended_at=9 * 86400.0))):
+        with file.alone():
+            file.write(known)
+        for path in tmp_path.glob(f"{file.path.name}*"):
+            os.utime(path, (0, 0))
+    forget_ended(tmp_path, now=8 * 86400.0)
+    left = ["fresh.json", "fresh.json.lock", "waiting.json", "waiting.json.lock"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == left

@@ -28,7 +28,7 @@ from sandboxer.sdk.errors import ApiError, api_error
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.code import Session
 from sandboxer.sdk.sync.sandbox import Sandbox
-from sandboxer.wire.next_steps import ACTS, LISTS, OPTIONS, STEPS, Door, in_words_of
+from sandboxer.wire.next_steps import ACTS, LISTS, OPTIONS, STEPS, Door, in_words_of, next_step, retold
 from sandboxer.wire.operations import table
 from tests.support.cli import Cli
 
@@ -285,6 +285,15 @@ def test_what_a_state_does_not_allow_names_the_way_out_of_it(state: str, command
     assert command in document_step(error, {"sandbox_id": "sbx_1"})
     # A lifecycle of another noun has its own words.
     assert "sbx_1" not in document_step(error, {})
+
+
+def test_a_header_is_no_advice_to_who_types_commands() -> None:
+    hint = "Make a new X-Nonce for every request, also when repeating one."
+    assert next_step(Door.CLI, "unauthenticated", hint) == STEPS["unauthenticated"].cli
+    assert next_step(Door.HTTP, "unauthenticated", hint) == hint
+    said = "Not authenticated: the nonce was used. Make a new X-Nonce for every request."
+    assert retold(Door.CLI, said) == "Not authenticated: the nonce was used."
+    assert retold(Door.CLI, f"Invalid ttl: no. {STEPS['invalid_request'].http}").endswith("what it takes.")
 
 
 def test_a_name_with_a_space_can_be_pasted_into_a_shell() -> None:

@@ -14,10 +14,12 @@ from rich.table import Table
 
 import sandboxer.edges.cli
 from sandboxer.backends.contract import Lack
+from sandboxer.edges.cli import flows as flows_cli
 from sandboxer.edges.cli.flows import failure, unpassed
 from sandboxer.edges.cli.output import columns, facts_table, lacks_list, print_error, until
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.errors import ApiError
-from sandboxer.sdk.flows import CheckResult, Verdict
+from sandboxer.sdk.flows import FLOWS, CheckResult, Verdict
 
 HOSTILE = "[/] [red]x\x1b]0;owned\x07\x1b[2J"
 
@@ -128,3 +130,29 @@ def test_why_a_check_of_a_flow_did_not_pass_is_said_once_a_reason() -> None:
     fine = CheckResult(flow=6, check="code runs", why="work", verdict=Verdict.PASSED)
     said = [line.plain for line in unpassed([one, fine, other])]
     assert said == ["not offered in flow 3, 13: nothing is charged here"]
+
+
+def test_every_verdict_and_every_reason_is_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    why = "a reason that is longer than any column of a table which has to fit a terminal of eighty columns"
+    results = [
+        CheckResult(flow=14, check=check.says, why=check.why, verdict=verdict, detail=why)
+        for verdict in Verdict
+        for flow in FLOWS
+        for check in flow.checks
+    ]
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    monkeypatch.setattr(flows_cli, "out", console)
+    monkeypatch.setattr("sandboxer.edges.cli.output.out", console)
+    flows_cli._show("http://127.0.0.1:1", results)
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "\u2026" not in said
+    assert why in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_one_of_something_is_not_told_as_many() -> None:
+    assert [counted(number, "sandbox") for number in (0, 1, 2)] == ["0 sandboxes", "1 sandbox", "2 sandboxes"]
+    assert counted(1, "sat") == "1 sat"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import select
@@ -224,7 +225,7 @@ def type_until(terminal: Screen, keys: bytes, expected: bytes) -> None:
 
 
 def test_a_tree_is_drawn_anew_as_it_changes_until_ctrl_c(cli: Cli) -> None:
-    """Within 80 columns; for programs there is one answer."""
+    """Within 80 columns; programs get a line for each change, and without a terminal nothing can be drawn."""
     first = cli("create", "--name", "first-of-the-tree", "--inception", "slots=1", "--json").json["id"]
     try:
         with screen(cli, "tree", "--watch") as terminal:
@@ -238,8 +239,17 @@ def test_a_tree_is_drawn_anew_as_it_changes_until_ctrl_c(cli: Cli) -> None:
             terminal.process.send_signal(signal.SIGINT)
             assert terminal.end() == 0
             cli("delete", second)
-        shown = cli("tree", "--watch", "--json").items
-        assert first in {one["id"] for one in shown}
-        assert "first-of-the-tree" in cli("tree", "--watch").out
+        words = [*PROGRAM, "tree", "--watch", "--json"]
+        with subprocess.Popen(words, env=cli.environment, stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            before = json.loads(watching.stdout.readline())["items"]
+            third = cli("create", "--json").json["id"]
+            shown = (json.loads(line)["items"] for line in watching.stdout)
+            after = next(found for found in shown if third in {one["id"] for one in found})
+            watching.send_signal(signal.SIGINT)
+        cli("delete", third)
+        assert first in {one["id"] for one in before} & {one["id"] for one in after}
+        refused = cli("tree", "--watch")
+        assert (refused.code, "sandboxer tree --watch --json" in refused.err) == (1, True)
     finally:
         cli("delete", first)

@@ -56,6 +56,7 @@ async def test_every_payable_route_asks_a_stranger_for_money(charging: Served) -
     [
         ("POST", "/v1/sandboxes", {"ttl": "for ever"}),
         ("POST", "/v1/sandboxes", {"profile": "profile.none"}),
+        ("POST", "/v1/sandboxes", {"image": "nope"}),
         ("POST", "/v1/sandboxes", {"resources": {"vcpus": 200}}),
         ("POST", "/v1/sandboxes", {"no_such_field": 1}),
         ("PATCH", TTL, {"duration": ""}),

@@ -1,4 +1,4 @@
-"""Makes what records consist of: frozen values, and the ids that name them.
+"""Makes what records consist of: frozen values, the ids that name them, and numbers in words.
 
 Nearly every record, request and finding of the platform is a frozen value. What should change is made anew,
 by `dataclasses.replace`. An id is a prefix that says what it names and 26 random characters (128 bits, base
@@ -164,3 +164,10 @@ def is_kept_id(text: str) -> bool:
 def is_volume_id(text: str) -> bool:
     """Checks the id of a disk that sandboxes attach. It becomes a path."""
     return _VOLUME_ID.match(text) is not None
+
+
+def counted(count: int, what: str) -> str:
+    """Says how many of something there are: `1 sandbox`, `2 sandboxes`."""
+    if count == 1:
+        return f"{count} {what}"
+    return f"{count} {what}{'es' if what.endswith('x') else 's'}"

@@ -335,6 +335,9 @@ OPTIONS: Mapping[str, str] = {
     "inspect=warn": "--despite-findings",
 }
 _ROUTE = re.compile(r"`?\b(GET|POST|PUT|PATCH|DELETE) (/(?:v1/|openapi)[\w./{}*…%-]*[\w}*…])`?")
+# What only a request of HTTP has: no command and no call takes it.
+_HEADER = re.compile(r"\b(Authorization|Idempotency-Key|PAYMENT-SIGNATURE|SIGN-IN-WITH-X|X-[A-Z][\w-]+)\b")
+_SENTENCE = re.compile(r"(?<=[.!?]) +")
 _SEGMENT = r"([\w.*…%-]+|\{\w+\})"
 
 
@@ -349,11 +352,30 @@ def in_words_of(door: Door, text: str) -> str:
 
 def next_step(door: Door, code: str, said: str) -> str:
     """Returns the next step that the platform said for an error. Where it said only what it says of every
-    error of this code, this door's own sentence stands.
+    error of this code, or what only a request of HTTP can do, this door's own sentence stands.
     """
-    if (words := STEPS.get(code)) is None or door is Door.HTTP or said != words.http:
-        return in_words_of(door, said)
+    retold = in_words_of(door, said)
+    if (words := STEPS.get(code)) is None or door is Door.HTTP:
+        return retold
+    if said != words.http and not _is_http(retold):
+        return retold
     return words.cli if door is Door.CLI else words.sdk
+
+
+def retold(door: Door, text: str) -> str:
+    """Returns what a platform said of an error, with its next step in one text, in the words of a door. A
+    sentence that only a request of HTTP can follow is left out.
+    """
+    for words in STEPS.values() if door is not Door.HTTP else ():
+        text = text.replace(words.http, words.cli if door is Door.CLI else words.sdk)
+    sentences = _SENTENCE.split(in_words_of(door, text))
+    if door is Door.HTTP:
+        return " ".join(sentences)
+    return " ".join([sentences[0], *(one for one in sentences[1:] if not _is_http(one))])
+
+
+def _is_http(text: str) -> bool:
+    return _HEADER.search(text) is not None or _ROUTE.search(text) is not None
 
 
 def _act(door: Door, written: str, route: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sandboxer import __version__
 from sandboxer.backends.guest import INSIDE
-from sandboxer.kernel.values import value_class
+from sandboxer.kernel.values import counted, value_class
 from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 
 FILE, PAGE = "sandbox.json", "README"
@@ -114,9 +114,9 @@ def _on_the_api(facts: Mapping[str, Any]) -> list[str]:
     if facts["api"] is None:
         return ["It cannot reach the platform's API: whoever makes a sandbox can grant it that."]
     granted = facts["budget"]
-    slots = "any number of" if granted["slots"] is None else granted["slots"]
+    slots = "any number of sandboxes" if granted["slots"] is None else counted(granted["slots"], "sandbox")
     return [
         f"Its root can ask the platform, as: sandboxer api GET /v1/sandboxes  ({facts['api']['socket']})",
-        f"Granted: {granted['sats']} sats, {slots} sandboxes at once, and {granted['depth']} generations"
-        " below those.",
+        f"Granted: {counted(granted['sats'], 'sat')}, {slots} at once, and"
+        f" {counted(granted['depth'], 'generation')} below those.",
     ]

@@ -31,10 +31,12 @@ from sandboxer.edges.cli.wallet import (
     WalletRpc,
 )
 from sandboxer.kernel.clock import parse_duration
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.agent import loop, progress, steps
-from sandboxer.sdk.agent.outside import surroundings
+from sandboxer.sdk.agent.outside import forget_ended, surroundings
 from sandboxer.sdk.agent.progress import End, Order, Progress, Step, Way
 from sandboxer.sdk.credentials import Credentials, find_credentials, own_files
+from sandboxer.wire.next_steps import Door, retold
 
 # The rest of its verbs is in `agent_check`, by which it is loaded.
 app = group("Let agents make sandboxes: layers, clones, debates.")
@@ -47,9 +49,9 @@ State = Annotated[
     Path | None, typer.Option(help="File of the run; one that is there goes on.", metavar="FILE")
 ]
 Ttl = Annotated[str, typer.Option(help="Life of a layer, as 10m.", rich_help_panel=LAYERS)]
-Vcpus = Annotated[float, typer.Option(help="Its CPUs.", rich_help_panel=LAYERS)]
-Memory = Annotated[int, typer.Option(help="Its memory in MB.", rich_help_panel=LAYERS)]
-Disk = Annotated[int, typer.Option(help="Its disk in MB.", rich_help_panel=LAYERS)]
+Vcpus = Annotated[float, typer.Option(min=0.05, help="Its CPUs.", rich_help_panel=LAYERS)]
+Memory = Annotated[int, typer.Option(min=16, help="Its memory in MB.", rich_help_panel=LAYERS)]
+Disk = Annotated[int, typer.Option(min=16, help="Its disk in MB.", rich_help_panel=LAYERS)]
 Image = Annotated[str | None, typer.Option(help="Its image, with Python 3.11.", rich_help_panel=LAYERS)]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Let layers live until their time.", rich_help_panel=LAYERS)
@@ -83,6 +85,15 @@ Coin = Annotated[
 ]
 CoinNetwork = Annotated[str, typer.Option(help="mainnet, testnet or regtest.", rich_help_panel=COINS)]
 _GAVE_UP, _STOPPED = Exit.REFUSED, Exit.UNAVAILABLE
+# What mends or explains a named state, besides running the file again.
+_TYPED = {
+    steps.Blocker.LOCKED_WALLET: "sandboxer wallet show, sandboxer wallet cap -h",
+    steps.Blocker.NO_MONEY: "sandboxer credit show, sandboxer pay top-up -h",
+    steps.Blocker.NO_WAY_TO_PAY: "sandboxer pricing",
+    steps.Blocker.NO_PYTHON: "sandboxer image list",
+    steps.Blocker.CHILD_LOST: "sandboxer events ID",
+    steps.Blocker.UNAVAILABLE: "sandboxer status",
+}
 
 
 @app.command("run")
@@ -133,8 +144,8 @@ def run(
 
         sandboxer agent run --state run.json
     """
-    if pay is not Way.KEY and not budget and state is None:
-        raise typer.BadParameter("--pay buys --budget SATS; say how much")
+    if state is None or not state.expanduser().exists():
+        _demand_whole(pay, budget, code)
     given = ctx.params
     node = {name: given[name] for name in ("rpc", "esplora", "wallet_rpc", "user")}
     rest = {name: given[name] for name in Chosen.__slots__ if name in given}
@@ -149,11 +160,25 @@ def run(
         disk_mb=disk,
         image=image,
         coin=coin.upper() if coin else None,
-        gift_code=None if code is None else code.read_text().strip(),
+        gift_code=None if code is None else _words_in(code),
         keep=keep,
     )
     chosen = Chosen(tokens=tuple(token or ()), node=node, **rest)
     return _run(order, chosen, state, url=url, state_dir=state_dir, is_json=json)
+
+
+def _demand_whole(way: Way, budget_sats: int, code: Path | None) -> None:
+    """Of a new run. One that goes on has in its file what it was begun with."""
+    if way is not Way.KEY and not budget_sats:
+        raise typer.BadParameter("--pay buys --budget SATS; say how much")
+    if way is Way.GIFT_CARD and code is None:
+        raise typer.BadParameter("--pay gift-card needs the card's words in a file: --code FILE")
+
+
+def _words_in(file: Path) -> str:
+    if found := file.expanduser().read_text().strip():
+        return found
+    raise typer.BadParameter(f"there are no words of a gift card in {file}", param_hint="--code")
 
 
 def _run(
@@ -165,9 +190,10 @@ def _run(
     state_dir: Path | None,
     is_json: bool,
 ) -> int:
-    now = time.time()
+    now, folder = time.time(), own_files().folder / FOLDER
+    forget_ended(folder, now=now)
     begun = progress.begin(order, now=now)
-    path = (state or own_files().folder / FOLDER / f"{begun.run}.json").expanduser()
+    path = (state or folder / f"{begun.run}.json").expanduser()
     file = loop.StateFile(path)
     try:
         with file.alone():
@@ -239,11 +265,18 @@ class _Waits:
         if trouble is None or trouble.reaction != steps.Reaction.WAIT or trouble.why == self._told:
             return
         self._told = trouble.why
-        err.print(plain(f"{trouble.blocker}: {trouble.why}"), *_advice(trouble.blocker), soft_wrap=True)
+        err.print(f"{trouble.blocker}:", _told(trouble.why), *_advice(trouble.blocker), soft_wrap=True)
 
 
 def _advice(blocker: str) -> list[Text]:
-    return [Text(steps.RULES[steps.Blocker(blocker)].do, "dim")]
+    named = steps.Blocker(blocker)
+    words = [steps.RULES[named].do, f"Type: {_TYPED[named]}" if named in _TYPED else ""]
+    return [Text(" ".join(filter(None, words)), "dim")]
+
+
+def _told(words: str) -> Text:
+    """What a platform said, with commands in the place of requests."""
+    return plain(retold(Door.CLI, words))
 
 
 def _say_how_to_go_on(path: Path, *, is_json: bool) -> None:
@@ -313,18 +346,15 @@ def table_of(known: Progress) -> Group:
         table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=least)
     for row in _rows(known):
         state = Text(row["state"].replace("_", " "), style=_STYLES.get(row["state"], "dim"))
-        table.add_row(row["step"], state, plain(row["what"].splitlines()[0] if row["what"] else ""))
+        table.add_row(row["step"], state, _told(row["what"].split("\n", 1)[0]))
     return Group(table, *_footer(known))
 
 
 def _footer(known: Progress) -> Iterator[Text]:
     if known.trouble is not None:
-        rule = steps.RULES[steps.Blocker(known.trouble.blocker)]
-        yield Text(f"\n{known.trouble.blocker}: ", "bold") + plain(known.trouble.why)
-        yield Text(rule.do, "dim")
+        yield Text(f"\n{known.trouble.blocker}: ", "bold") + _told(known.trouble.why)
+        yield from _advice(known.trouble.blocker)
     if known.ended_at is not None:
         took = span(known.ended_at - known.begun_at)
-        yield Text(
-            f"\n{(known.end or End.DONE).value.replace('_', ' ')} after {took}, {progress.spent(known)} sats",
-            "dim",
-        )
+        how = (known.end or End.DONE).value.replace("_", " ")
+        yield Text(f"\n{how} after {took}, {counted(progress.spent(known), 'sat')}", "dim")

@@ -21,6 +21,7 @@ from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, facts_table, plain
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.credentials import own_files
 from sandboxer.sdk.sync.client import Sandboxer
 
@@ -96,9 +97,9 @@ def clone(
     platform: Sandboxer,
     name: Name,
     meeting: Meeting = "meeting",
-    slots: Annotated[int, typer.Option(help="Sandboxes that it may have itself at once.")] = 1,
-    budget: Annotated[int, typer.Option(help="Sats that are given to it.")] = 0,
-    depth: Annotated[int, typer.Option(help="Generations that its own sandboxes may have.")] = 0,
+    slots: Annotated[int, typer.Option(min=0, help="Sandboxes that it may have itself at once.")] = 1,
+    budget: Annotated[int, typer.Option(min=0, help="Sats that are given to it.")] = 0,
+    depth: Annotated[int, typer.Option(min=0, help="Generations that its own sandboxes may have.")] = 0,
     need: Annotated[
         list[str] | None, typer.Option("--need", help="A program that it needs besides; can be repeated.")
     ] = None,
@@ -278,5 +279,5 @@ def think(
         {"by": one.by, "text": one.text, "sandbox_id": one.sandbox_id, "msats": one.msats}
         for one in verdict.thoughts
     ]
-    cost = f"{len(verdict.thoughts)} immolants, {verdict.sats} sats; none is left"
+    cost = f"{counted(len(verdict.thoughts), 'immolant')}, {counted(verdict.sats, 'sat')}; none is left"
     return Answer(value, plain(verdict.answer), note=plain(f"{verdict.how}; {cost}"))

@@ -19,6 +19,7 @@ from sandboxer.edges.cli.options import After, Json, Limit, StateDir, Url, clien
 from sandboxer.edges.cli.output import facts_table, out, print_json
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, verb
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.sync.accounts import Operator
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import AuditProof, LedgerProof
@@ -130,7 +131,8 @@ def verify_ledger(
         print_json(proof)
     else:
         word = "[green]whole[/]" if proof.is_whole else "[red]not whole[/]"
-        out.print(f"{word}: {proof.accounts} accounts, {proof.transfers} transfers, {proof.segments} meters")
+        parts = {"account": proof.accounts, "transfer": proof.transfers, "meter": proof.segments}
+        out.print(f"{word}: {', '.join(counted(count, what) for what, count in parts.items())}")
         out.print(*proof.faults, sep="\n", end="\n" if proof.faults else "")
     _leave(proof.is_whole)
 
@@ -177,7 +179,7 @@ def verify_audit(
     if json:
         print_json(proof)
     elif proof.is_whole:
-        out.print(f"[green]whole[/]: {proof.rows} rows; anchor {proof.head_seq}:{proof.head_hash}")
+        out.print(f"[green]whole[/]: {counted(proof.rows, 'row')}; anchor {proof.head_seq}:{proof.head_hash}")
     else:
         out.print(f"[red]broken[/] at row {proof.broken_at}: {proof.why}")
     _leave(proof.is_whole)

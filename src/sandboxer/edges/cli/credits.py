@@ -10,6 +10,7 @@ import typer
 from sandboxer.edges.cli.options import After, Cpus, Disk, Json, Limit, Memory
 from sandboxer.edges.cli.output import columns, facts_table, out, plain, until
 from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import Balance
 
@@ -50,11 +51,11 @@ def _money(money: Balance | None) -> list[tuple[str, object]]:
     if money is None:
         return [("money", "none yet")]
     words: list[tuple[str, object]] = [
-        ("balance", f"{money.balance} sats"),
-        ("available", f"{money.available} sats" if money.available != money.balance else None),
-        ("held", f"{money.held} sats" if money.held else None),
-        ("reserved", f"{money.reserved} sats" if money.reserved else None),
-        ("debt", f"{money.debt} sats" if money.debt else None),
+        ("balance", counted(money.balance, "sat")),
+        ("available", counted(money.available, "sat") if money.available != money.balance else None),
+        ("held", counted(money.held, "sat") if money.held else None),
+        ("reserved", counted(money.reserved, "sat") if money.reserved else None),
+        ("debt", counted(money.debt, "sat") if money.debt else None),
         ("spending", f"{money.rate_msats} msats a second" if money.rate_msats else None),
         ("standing", money.standing if money.standing != "alive" else None),
     ]
@@ -100,7 +101,10 @@ def transfer(
     """
     moved = platform.account.send(to, sats, id=id or secrets.token_hex(8), reason=reason)
     return Answer(
-        moved, f"gave {moved.sats} sats to {to} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
+        moved,
+        f"gave {counted(moved.sats, 'sat')} to {to} ({moved.id})"
+        if moved.is_new
+        else f"done before ({moved.id})",
     )
 
 
@@ -184,7 +188,7 @@ def quote(
     facts = [
         ("id", given.id),
         ("profile", given.profile),
-        (f"for {given.duration}", f"{given.sats} sats"),
+        (f"for {given.duration}", counted(given.sats, "sat")),
         ("msats a second", rates),
         ("holds until", given.expires_at.strftime("%Y-%m-%d %H:%M:%S %Z")),
     ]

@@ -145,7 +145,7 @@ def failure(one: flows.CheckResult) -> Text:
 
 
 def unpassed(results: Sequence[flows.CheckResult]) -> list[Text]:
-    """Says why checks did not pass, a line a reason: the table has no room for that on a narrow terminal."""
+    """Says why checks did not pass, a line a reason: no column of a table has room for that."""
     numbers: dict[tuple[str, str], set[int]] = {}
     for one in results:
         if one.verdict != "passed":
@@ -165,13 +165,12 @@ def _show(url: str, results: Sequence[flows.CheckResult]) -> None:
         (
             one.flow,
             Text(WORDS.get(one.verdict, one.verdict), style=STYLES[one.verdict]),
-            one.check,
             f"{one.seconds:.1f} s",
-            one.detail or one.why,
+            one.check,
         )
         for one in results
     ]
-    out.print(columns(rows, "FLOW", "", "CHECK", "TOOK", "WHY"))
+    out.print(columns(rows, "FLOW", "VERDICT", "TOOK", "CHECK"))
     if untried := unpassed(results):
         out.print()
     for line in untried:

@@ -14,6 +14,7 @@ from sandboxer.edges.cli.options import After, InState, Json, Limit
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
 from sandboxer.edges.cli.payments import blocks_of
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, noun, rows, show_answer, verb
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.payments import GiftCards
@@ -52,7 +53,12 @@ def _show_redemption(done: Redemption, key: NewKey | None = None) -> Answer:
         ("state", done.state),
         ("takes", _dollars(done.cents)),
         ("left on the card", _dollars(done.left_cents)),
-        ("gives", f"tier {done.tier}, {done.months} months" if done.tier else f"{done.sats or '…'} sats"),
+        (
+            "gives",
+            f"tier {done.tier}, {counted(done.months or 0, 'month')}"
+            if done.tier
+            else f"{done.sats or '…'} sats",
+        ),
         ("account", done.account),
     ]
     if key is not None:
@@ -247,7 +253,7 @@ def refund(
         address=None if to_address == "buyer" else to_address,
     )
     if done.to == "sats":
-        return Answer(done, f"{done.sats} sats were credited.")
+        return Answer(done, f"credited: {counted(done.sats or 0, 'sat')}")
     return Answer(done, f"{done.atomic} of the coin's smallest unit are queued to go back.")
 
 

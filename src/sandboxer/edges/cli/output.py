@@ -61,7 +61,7 @@ _SOFT = frozenset(
     }
 )
 # Sentences, which go on in the next line.
-_PROSE = frozenset({"WHY", "MEANING", "WHY IT MATTERS", "NO INVOICES BECAUSE", "NOTE"})
+_PROSE = frozenset({"WHY", "MEANING", "WHY IT MATTERS", "NO INVOICES BECAUSE", "NOTE", "CHECK"})
 # Where there is no room, these columns are left out first, in this order; then those furthest to the right.
 _FIRST_TO_GO = (
     *("ALSO", "DIGEST", "SIGNATURES", "FINGERPRINT", "SPENDS", "PROOF", "PHASE", "VARIABLE"),
@@ -195,7 +195,8 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 def _as_typed(message: str) -> str:
     """Names a field by the option that this command was given for it."""
     field, colon, rest = message.partition(": ")
-    option = f"--{field.replace('_', '-')}"
+    # Of a field in a part of the request: the option has the field's own name.
+    option = f"--{field.rpartition('.')[2].replace('_', '-')}"
     return option + colon + rest if option in (word.partition("=")[0] for word in sys.argv) else message
 
 

@@ -19,6 +19,7 @@ from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
 from sandboxer.edges.cli.pay import app as by_wallet
 from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.invoices import Invoice, NewInvoice
@@ -218,7 +219,12 @@ def _bill(made: NewInvoice) -> Answer:
         ("invoice", made.id),
         ("pay exactly", f"{made.amount} {made.currency}"),
         ("to", made.address),
-        ("for", f"tier {made.tier}, {made.months} months" if made.tier else f"{made.sats} sats"),
+        (
+            "for",
+            f"tier {made.tier}, {counted(made.months or 0, 'month')}"
+            if made.tier
+            else counted(made.sats, "sat"),
+        ),
         ("expires", until(made.expires_at)),
         ("confirmations", made.confirmations_needed),
         ("claim (keep it)", made.claim),

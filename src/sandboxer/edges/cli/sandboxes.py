@@ -39,7 +39,7 @@ from sandboxer.edges.cli.options import (
     mounts,
     pairs,
 )
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, state_text, until
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, resource, state_text, until
 from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
@@ -268,7 +268,10 @@ def list_sandboxes(
 @verb(app, "tree")
 def tree(
     platform: Sandboxer,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it anew until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Draw it anew until Ctrl-C; with --json, a line for each change."),
+    ] = False,
     json: Json = False,
 ) -> Answer | None:
     """Show sandboxes, those that they made from inside, and what was spent below each.
@@ -279,8 +282,11 @@ def tree(
 
         sandboxer tree --watch
     """
-    if watch and not json and out.is_terminal:
-        _watch(platform)
+    if watch:
+        if not (json or out.is_terminal):
+            raise CommandFailed("--watch draws on a terminal", next_step="Run: sandboxer tree --watch --json")
+        with suppress(KeyboardInterrupt):
+            _tell_changes(platform) if json else _watch(platform)
         return None
     found = platform.tree()
     rows = [("  " * one.depth + one.id, one.name or "", *_standing(one)) for one in found]
@@ -301,12 +307,21 @@ def _standing(one: TreeEntry) -> tuple[object, ...]:
 
 def _watch(platform: Sandboxer) -> None:
     """Redraws in place; what stands there last stays on the screen."""
-    with suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as drawn:
+    with Live(console=out, auto_refresh=False) as drawn:
         while True:
             found = platform.tree()
             rows = [("  " * one.depth + (one.name or one.id[:_SHORT_ID]), *_standing(one)) for one in found]
             drawn.update(columns(rows, "SANDBOX", *_STANDING), refresh=True)
             time.sleep(_REDRAWN_S)
+
+
+def _tell_changes(platform: Sandboxer) -> None:
+    """Prints the tree as it is, and again whenever it is another: a document each, on a line of its own."""
+    told = None
+    while True:
+        if (found := resource(platform.tree())) != told:
+            print(jsons.dumps(told := found), flush=True)
+        time.sleep(_REDRAWN_S)
 
 
 @verb(app, "show")

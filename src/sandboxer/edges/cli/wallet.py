@@ -29,6 +29,7 @@ from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, prin
 from sandboxer.edges.cli.verbs import Answer, gone, group, show_answer, verb
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.sync.client import Sandboxer
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ ADDRESSES = ("EVM", "STX", "BTC", "LTC", "DOGE")
 
 File = Annotated[Path, typer.Option("--file", help="The wallet's file.")]
 PasswordFile = Annotated[
-    Path | None, typer.Option("--password-file", help="Read its password there; without: asked for.")
+    Path | None,
+    typer.Option(
+        "--password-file", help="File with its password alone, as text; without: asked for.", metavar="FILE"
+    ),
 ]
 Network = Annotated[str, typer.Option("--network", help="mainnet, testnet or regtest.")]
 Coin = Annotated[str, typer.Argument(help="BTC, LTC, DOGE or XMR.", metavar="COIN")]
@@ -60,7 +64,10 @@ WalletRpc = Annotated[
 ]
 User = Annotated[str | None, typer.Option("--user", help="Login at the node.", rich_help_panel=NODE)]
 NodePassword = Annotated[
-    Path | None, typer.Option("--node-password-file", help="Its password.", rich_help_panel=NODE)
+    Path | None,
+    typer.Option(
+        "--node-password-file", help="File with that login's password.", metavar="FILE", rich_help_panel=NODE
+    ),
 ]
 
 
@@ -364,7 +371,7 @@ def end_sessions(
         sandboxer wallet end-sessions
     """
     ended = platform.wallets.end_sessions(address)
-    return Answer({"ended": ended}, f"ended {ended} sessions")
+    return Answer({"ended": ended}, f"ended {counted(ended, 'session')}")
 
 
 @verb(app, "sign-in")

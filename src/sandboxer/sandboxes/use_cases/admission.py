@@ -24,7 +24,7 @@ from sandboxer.accounts.records import Payable
 from sandboxer.identity.genesis.gate import GenesisGate, GenesisProof
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, NotAvailable
-from sandboxer.kernel.values import value_class
+from sandboxer.kernel.values import counted, value_class
 from sandboxer.money.amounts import sats_for
 from sandboxer.money.pricing import Pricing, Quote, quote
 from sandboxer.payments import records as payments
@@ -73,7 +73,7 @@ class Slots:
             used = self.in_use(account)
             left = await self._store.read(lambda conn: slots_left(conn, authority, used))
             if left is not None and left < 1:
-                many = "1 sandbox" if authority.slots == 1 else f"{authority.slots} sandboxes"
+                many = counted(authority.slots, "sandbox")
                 raise Forbidden(
                     why=f"this key may have {many} at once, its children's included",
                     reason="no_slots",

@@ -130,6 +130,7 @@ def _price(around: Surroundings, progress: Progress) -> Outcome:
         return Blocked(Blocker.NO_MONEY, why)
     if (unsold := payment.why_not_sold(progress, price)) is not None:
         return Blocked(Blocker.NO_WAY_TO_PAY, unsold)
+    payment.demand_possible(around.line(progress), progress, child_body(replace(progress, price=price)))
     return Done({"price": price}, f"{price.layer_sats} sats a layer")
 
 

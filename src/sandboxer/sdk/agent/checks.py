@@ -85,7 +85,7 @@ def container(on: Subject) -> str:
     told = json.loads(run(on.clone.sandbox, "cat /run/sandboxer/sandbox.json"))
     if told["id"] != info.id or told["budget"] is None:
         raise Failed("What it is told of itself is not what it is")
-    return f"It is {info.state}, runs commands, and may itself have {told['budget']['slots']} sandboxes"
+    return f"It is {info.state}, runs commands; sandboxes that it may have itself: {told['budget']['slots']}"
 
 
 def service(on: Subject) -> str:

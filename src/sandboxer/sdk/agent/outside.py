@@ -1,15 +1,19 @@
-"""What an agent has outside of every sandbox: a key that signs, and wallets. Not packed for children."""
+"""What an agent has outside of every sandbox: a key that signs, wallets, and a folder of runs. Not packed for
+children.
+"""
 
 from __future__ import annotations
 
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from sandboxer.sdk.agent.acts import Surroundings
 from sandboxer.sdk.agent.line import Line, Signing
-from sandboxer.sdk.agent.loop import packed
+from sandboxer.sdk.agent.loop import HeldElsewhere, StateFile, UnreadableState, packed
 from sandboxer.sdk.agent.payment import CoinWallet, WalletLocked, X402Wallet
 from sandboxer.sdk.agent.progress import Progress
 from sandboxer.sdk.credentials import (
@@ -20,6 +24,9 @@ from sandboxer.sdk.credentials import (
     socket_of,
     trust_for,
 )
+
+# So long the file of a run that is over is kept in the folder of runs: it holds secrets.
+KEPT_S = 7 * 86400
 
 
 class TextSigner(Protocol):
@@ -84,3 +91,22 @@ def _signing(credentials: Credentials, progress: Progress, now: Callable[[], flo
         return signed_headers(key, method, target, content_sha256, timestamp=timestamp, nonce=new_nonce())
 
     return sign
+
+
+def forget_ended(folder: Path, *, now: float) -> None:
+    """Removes the files of runs that were over for `KEPT_S`, and locks without one. A run that waits for
+    somebody may have paid already: its file stays.
+    """
+    for path in folder.glob("*.json"):
+        with suppress(HeldElsewhere, UnreadableState, OSError):
+            if now - path.stat().st_mtime < KEPT_S:
+                continue
+            file = StateFile(path)
+            with file.alone():
+                known = file.read()
+                if known is not None and known.ended_at is not None and now - known.ended_at >= KEPT_S:
+                    path.unlink()
+    for lock in folder.glob("*.json.lock"):
+        with suppress(OSError):
+            if not lock.with_suffix("").exists() and now - lock.stat().st_mtime >= KEPT_S:
+                lock.unlink()

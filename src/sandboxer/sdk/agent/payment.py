@@ -28,6 +28,8 @@ _INVOICE_PAID = frozenset({"paid", "over", "credited"})
 _INVOICE_WRONG = frozenset({"underpaid", "refund_due", "refunded", "dust"})
 _UNDER_WAY = frozenset({"queued", "broadcasting", "settlement_pending", "mempool"})
 _HARDEST_BITS = 28
+# How a platform answers a stranger's request that makes sense.
+_ASKS_WHO_PAYS = (401, 402)
 
 
 class WalletLocked(Exception):
@@ -72,6 +74,15 @@ def why_not_sold(progress: Progress, price: Price) -> str | None:
     if order.way is Way.GIFT_CARD and not order.gift_code:
         return "no code of a gift card was given"
     return None
+
+
+def demand_possible(line: Line, progress: Progress, child: Mapping[str, Any]) -> None:
+    """Asks as a stranger for what the child shall be, which makes nothing, and is refused where it makes no
+    sense. Raises HeldUp. Says nothing of what only an account may use, as a published image.
+    """
+    if paid_for(progress) is None and not str(child.get("image")).startswith("img_"):
+        anyones = {name: value for name, value in child.items() if name != "inception"}
+        line.ask("POST", "/v1/sandboxes", anyones, also=_ASKS_WHO_PAYS, is_signed=False)
 
 
 def bill(line: Line, progress: Progress) -> Outcome:

@@ -331,7 +331,7 @@ def inspect(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     """
     found = platform.sandbox(sandbox_id).previews.exposure()
     rows = [(one.path, one.kind, f"{one.mode:o}") for one in found.findings]
-    looked = f"{found.looked_at} files and folders below {' '.join(found.folders)} were looked at"
+    looked = f"files and folders looked at below {' '.join(found.folders)}: {found.looked_at}"
     note = plain(looked if found.why is None else f"{looked}, not all: {found.why}")
     parts = [columns(rows, "PATH", "KIND", "MODE")] if rows else [plain("nothing is shown")]
     return Answer(found, *parts, note=note, code=Exit.ERROR if rows else Exit.OK)

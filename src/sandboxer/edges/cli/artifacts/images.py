@@ -19,6 +19,7 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts
 from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size
 from sandboxer.edges.cli.verbs import Answer, Row, each, noun, rows, show_answer, verb
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.errors import Refused
 from sandboxer.sdk.sync.artifacts import Images
 from sandboxer.sdk.sync.client import Sandboxer
@@ -42,10 +43,10 @@ def _show(one: PublishedImage) -> Answer:
         ("state", _state(one)),
         ("seen by", one.visibility),
         ("digest", one.digest),
-        ("size", f"{size(one.size_bytes)} in {_counted(one.files, 'file')}, over {one.base or 'nothing'}"),
+        ("size", f"{size(one.size_bytes)} in {counted(one.files, 'file')}, over {one.base or 'nothing'}"),
         ("source", one.source),
         ("offered to", one.offered_to or ""),
-        ("omitted", _counted(one.stripped_count, "file") if one.stripped_count else ""),
+        ("omitted", counted(one.stripped_count, "file") if one.stripped_count else ""),
         ("checked", ago(one.verified_at)),
         ("locked", ago(one.locked_at)),
     ]
@@ -372,10 +373,6 @@ of_images(
 def _findings(one: PublishedImage) -> Group:
     lines = [Text.assemble("   ", plain(found.path), " ", plain(found.kind)) for found in one.findings[:20]]
     return Group(f"[yellow]What looks like a secret in it ({one.findings_count}):[/]", *lines)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _size(one: Image) -> str:

@@ -39,6 +39,7 @@ from sandboxer.edges.cli.options import (
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
 from sandboxer.edges.cli.verbs import Answer, group, show_answer, verb
 from sandboxer.kernel.program import late
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.code import CodeChunk, CodePiece, Options
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.execute import Execution, Job, JobSummary
@@ -332,7 +333,7 @@ def _facts(job: JobSummary) -> list[tuple[str, object]]:
         ("sandbox", job.sandbox_id),
         ("made", ago(job.created_at)),
         ("ended", ago(job.ended_at)),
-        ("cost", f"{job.sats} sats" if job.sats else None),
+        ("cost", counted(job.sats, "sat") if job.sats else None),
         ("problem", None if job.problem is None else job.problem.detail),
     ]
     if isinstance(job, Job) and job.result is not None:

@@ -9,6 +9,7 @@ from rich.syntax import Syntax
 
 from sandboxer.edges.cli.output import columns, facts_table
 from sandboxer.edges.cli.verbs import Answer, group, verb
+from sandboxer.kernel.values import counted
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Language
 
@@ -46,9 +47,8 @@ def list_languages(
     ]
     shown = columns(rows, "NAME", "LANGUAGE", "ALSO", "FILE", "IMAGES", "VERSION")
     others = sum(one.is_shell for one in found)
-    counts = (
-        f"[dim]{len(found) - others} languages, {others} shells; one of them:[/] sandboxer language show NAME"
-    )
+    many = f"{counted(len(found) - others, 'language')}, {counted(others, 'shell')}"
+    counts = f"[dim]{many}; one of them:[/] sandboxer language show NAME"
     return Answer(list(found), shown, counts)
 
 

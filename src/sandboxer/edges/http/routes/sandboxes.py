@@ -26,6 +26,7 @@ from sandboxer.edges.http.operator_audit import note_endings
 from sandboxer.edges.http.purchases import (
     buy_sandbox,
     extend,
+    is_stranger,
     named_payer,
     presented_in,
     proven,
@@ -75,6 +76,9 @@ from sandboxer.wiring import Platform
 async def create(asked: Asked[NoParameters, operations.CreateSandboxQuery, CreateSandbox]) -> Response:
     platform, wanted = asked.platform, _wanted(asked.body)
     presented = presented_in(asked.request)
+    if is_stranger(asked.request):
+        # Before a price is named: what is bought for it would be of no use.
+        creation.check_image(platform.sandboxes, wanted)
     if presented is not None and platform.purchases.price(wanted, None).payable.sats:
         if asked.body.snapshot is not None:
             raise InvalidRequest(
