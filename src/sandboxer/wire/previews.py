@@ -30,6 +30,7 @@ class ExposedFile(Answer):
         ),
     ]
     mode: Annotated[int, Field(description="Permission bits.", examples=[0o644])]
+    permissions: Annotated[str, Field(description="The same as `chmod` takes it.", examples=["644"])] = ""
 
 
 class Exposure(Answer):

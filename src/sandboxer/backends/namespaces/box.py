@@ -14,12 +14,13 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.contract import Lack, Order, Resources
+from sandboxer.backends.guest import INSIDE
 from sandboxer.backends.namespaces.settings import WALLS_VERSION, NamespacesSettings
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken
@@ -221,28 +222,52 @@ class DeathWatch:
             self._ended.put_nowait(sandbox_id)
 
 
-def behind_older_walls(settings: NamespacesSettings) -> list[Box]:
-    """Returns the running sandboxes that were started behind older walls, by their records on disk.
-    Changes nothing; an unreadable folder has none.
+def running_boxes(settings: NamespacesSettings) -> list[Box]:
+    """Returns the sandboxes that run, by their records on disk. Changes nothing; an unreadable folder has
+    none.
     """
     try:
         ids = sorted(name for name in os.listdir(settings.run_dir) if is_sandbox_id(name))
         found = [read_box(settings.run_dir / sandbox_id) for sandbox_id in ids]
     except OSError:
         return []
-    return [box for box in found if box is not None and is_behind(box, boot_id())]
+    boot = boot_id()
+    return [box for box in found if box is not None and box.stage is Stage.RUNNING and box.boot_id == boot]
 
 
-def is_behind(box: Box, boot: str) -> bool:
-    return box.stage is Stage.RUNNING and box.boot_id == boot and box.walls < WALLS_VERSION
+def is_behind(box: Box) -> bool:
+    """Says whether a sandbox that runs was started behind older walls."""
+    return box.walls < WALLS_VERSION
 
 
-def lack_of_new_walls(boxes: Iterable[Box]) -> Lack | None:
-    if not (ids := [box.sandbox_id for box in boxes]):
-        return None
-    more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-    return Lack(
-        what="the newest walls",
-        why=f"started before the last upgrade of the walls: {', '.join(ids[:NAMED])}{more}",
-        remedy="stop and resume each (or destroy it): it then starts behind the newest walls",
-    )
+def lacks_description(box: Box) -> bool:
+    """Says whether a supervisor from before sandboxes were told of themselves runs in it: nothing can be laid
+    into it, and no socket of the platform. One whose processes cannot be looked at does not lack it.
+    """
+    try:
+        mounted = Path(f"/proc/{box.pid}/mountinfo").read_text()
+    except OSError:
+        return False
+    return all(line.split(" ")[4] != INSIDE for line in mounted.splitlines())
+
+
+def lacks_of_older(boxes: Iterable[Box]) -> Iterator[Lack]:
+    """Names the sandboxes that an older version started, by what they lack for it."""
+    running = list(boxes)
+    if behind := [box for box in running if is_behind(box)]:
+        yield Lack(
+            what="the newest walls",
+            why=f"started before the last upgrade of the walls: {_named(behind)}",
+            remedy="stop and resume each (or destroy it): it then starts behind the newest walls",
+        )
+    if untold := [box for box in running if lacks_description(box)]:
+        yield Lack(
+            what="the description inside",
+            why=f"an older version started them, without {INSIDE} and its socket: {_named(untold)}",
+            remedy="sandboxer stop ID; sandboxer resume ID  (each of them; or sandboxer recreate ID)",
+        )
+
+
+def _named(boxes: Sequence[Box]) -> str:
+    more = f" and {len(boxes) - NAMED} more" if len(boxes) > NAMED else ""
+    return ", ".join(box.sandbox_id for box in boxes[:NAMED]) + more

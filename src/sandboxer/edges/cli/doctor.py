@@ -22,7 +22,7 @@ from rich.text import Text
 
 from sandboxer.artifacts.images import list_images
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
-from sandboxer.backends.namespaces.box import behind_older_walls, lack_of_new_walls
+from sandboxer.backends.namespaces.box import lacks_of_older, running_boxes
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.holdings import try_pool
 from sandboxer.backends.namespaces.pool import Pool, look_at_pool
@@ -89,9 +89,8 @@ def _examine(settings: Settings) -> tuple[Fingerprint, list[Lack]]:
     finally:
         if pool is not None:
             pool.close()
-    older = lack_of_new_walls(behind_older_walls(walls))
     # Neither keeps this host from making sandboxes.
-    also = (*(() if older is None else (older,)), *payments_off(settings))
+    also = (*lacks_of_older(running_boxes(walls)), *payments_off(settings))
     return replace(seen, lacks=(*seen.lacks, *also)), missing
 
 

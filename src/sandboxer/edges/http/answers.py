@@ -150,7 +150,10 @@ def file(info: guest.FileInfo) -> files.FileInfo:
 def exposure(found: Exposure) -> previews.Exposure:
     return previews.Exposure(
         findings=[
-            previews.ExposedFile(path=one.path, kind=one.kind.value, mode=one.mode) for one in found.findings
+            previews.ExposedFile(
+                path=one.path, kind=one.kind.value, mode=one.mode, permissions=f"{one.mode:o}"
+            )
+            for one in found.findings
         ],
         folders=[shown_path(one)[0] for one in found.folders],
         looked_at=found.looked_at,
