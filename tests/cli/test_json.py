@@ -68,12 +68,12 @@ class Walk:
         said = self.cli(*command.split(), *given, stdin=stdin)
         assert said.code == code, (command, said.err)
         # Of the audit log each act is a document, on a line of its own.
-        text = said.out.partition("\n")[0] if command == "audit export" else said.out
+        texts = said.out.splitlines() if command == "audit export" else [said.out]
         try:
-            document = json.loads(text)
+            document, *others = map(json.loads, texts)
         except ValueError:
             raise AssertionError(f"{command} --json printed {said.out!r}") from None
-        assert isinstance(document, dict), (command, document)
+        assert all(isinstance(one, dict) for one in (document, *others)), (command, said.out)
         self.said.add(command)
         return document
 

@@ -122,6 +122,8 @@ async def _child(served: Served, parent: Client, scopes: list[str]) -> Client:
 
 async def _row(people: People, asked: Asked) -> dict[str, Cell]:
     """Who may do nothing asks first, of one thing; who may do it asks for a thing made for that."""
+    if asked.id == "listJobs":
+        await _jobs_end(people)
     shared = await _ids(people, asked)
     cells = {
         "stranger": await _cell(people, asked, None, shared),
@@ -139,6 +141,14 @@ async def _row(people: People, asked: Asked) -> dict[str, Cell]:
         ids = await _ids(people, asked)
         cells[name] = await _cell(people, asked, client, ids)
     return cells
+
+
+async def _jobs_end(people: People) -> None:
+    """Waits for every job that was asked for before: a list shows each as far as it has come."""
+    for client in (people.alice, people.bob, people.broad, people.served.client):
+        for job in (await client.get("/v1/jobs")).json()["jobs"]:
+            ended = await client.get(f"/v1/jobs/{job['id']}?wait_s=30")
+            assert ended.json()["ended_at"] is not None, ended.text
 
 
 async def _ids(people: People, asked: Asked) -> dict[str, str]:

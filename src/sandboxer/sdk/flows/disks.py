@@ -32,6 +32,14 @@ async def _kept(bench: Bench, sandbox: AsyncSandbox) -> Snapshot:
     return made
 
 
+async def _saved(bench: Bench, script: str) -> tuple[AsyncSandbox, Snapshot]:
+    """Returns a sandbox in which this ran, and its disk of then."""
+    await bench.demand_capability("snapshot")
+    sandbox = await bench.sandbox()
+    await sh(sandbox, script)
+    return sandbox, await _kept(bench, sandbox)
+
+
 def _ending(bench: Bench, made: Clones) -> list[AsyncSandbox]:
     expect(not made.failed, f"{len(made.failed)} could not be made")
     return [bench.ending(bench.client.sandbox(one.id)) for one in made.sandboxes]
@@ -48,10 +56,8 @@ async def _forks(bench: Bench, kept: Snapshot, count: int = 1) -> list[AsyncSand
 
 @snapshots.check("an agent tries several ways from one point")
 async def forks_begin_as_it_was_and_go_their_own_ways(bench: Bench) -> None:
-    await bench.demand_capability("snapshot")
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "mkdir -p /workspace/app && echo 42 > /workspace/app/x && rm /etc/debian_version")
-    kept = await _kept(bench, sandbox)
+    script = "mkdir -p /workspace/app && echo 42 > /workspace/app/x && rm /etc/debian_version"
+    sandbox, kept = await _saved(bench, script)
     await sh(sandbox, "echo changed > /workspace/app/x")
     first, second = await _forks(bench, kept, 2)
     probe = "cat /workspace/app/x; test -e /etc/debian_version || echo removed"
@@ -66,10 +72,7 @@ async def forks_begin_as_it_was_and_go_their_own_ways(bench: Bench) -> None:
 
 @snapshots.check("time travel, as the paper has it")
 async def a_restored_disk_is_what_it_was_and_nothing_more(bench: Bench) -> None:
-    await bench.demand_capability("snapshot")
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "echo 42 > /workspace/x")
-    kept = await _kept(bench, sandbox)
+    sandbox, kept = await _saved(bench, "echo 42 > /workspace/x")
     await sh(sandbox, "echo broken > /workspace/x; echo later > /workspace/later")
     back = await bench.client.snapshots.restore(kept.id)
     expect_equal(back.id, sandbox.id, "the id of what was restored")
@@ -79,10 +82,7 @@ async def a_restored_disk_is_what_it_was_and_nothing_more(bench: Bench) -> None:
 
 @snapshots.check("what was saved has to outlive what it was saved from")
 async def a_snapshot_outlives_its_sandbox(bench: Bench) -> None:
-    await bench.demand_capability("snapshot")
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "echo 42 > /workspace/x")
-    kept = await _kept(bench, sandbox)
+    sandbox, kept = await _saved(bench, "echo 42 > /workspace/x")
     await sandbox.destroy()
     await refused(bench.client.snapshots.restore(kept.id), 409, what="restoring what is gone")
     (fork,) = await _forks(bench, kept)
@@ -91,10 +91,7 @@ async def a_snapshot_outlives_its_sandbox(bench: Bench) -> None:
 
 @snapshots.check("what is removed costs nothing, and takes nothing with it")
 async def a_removed_snapshot_makes_nothing_and_its_forks_stay(bench: Bench) -> None:
-    await bench.demand_capability("snapshot")
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "echo 42 > /workspace/x")
-    kept = await _kept(bench, sandbox)
+    _, kept = await _saved(bench, "echo 42 > /workspace/x")
     (fork,) = await _forks(bench, kept)
     expect_equal((await bench.client.snapshots.remove(kept.id)).state, "dropped", "its state")
     await refused(bench.client.snapshots.clone(kept.id), 404, 409, what="a fork of what is removed")
@@ -103,9 +100,7 @@ async def a_removed_snapshot_makes_nothing_and_its_forks_stay(bench: Bench) -> N
 
 @snapshots.check("an agent has to know what came from what")
 async def the_lineage_says_what_came_from_what(bench: Bench) -> None:
-    await bench.demand_capability("snapshot")
-    sandbox = await bench.sandbox()
-    first = await _kept(bench, sandbox)
+    sandbox, first = await _saved(bench, "true")
     second = await _kept(bench, sandbox)
     expect_equal(second.parent_id, first.id, "the parent of the second")
     lines = {one.id: one for one in await bench.client.snapshots.tree()}
@@ -114,6 +109,13 @@ async def the_lineage_says_what_came_from_what(bench: Bench) -> None:
 
 
 snapshots.check("a snapshot that stays costs")(nothing_is_left)
+
+
+async def _environment(bench: Bench, script: str) -> tuple[AsyncSandbox, PublishedImage]:
+    """Returns a sandbox in which this ran, and the image of its disk."""
+    sandbox = await bench.sandbox()
+    await sh(sandbox, script)
+    return sandbox, await _published(bench, sandbox)
 
 
 async def _published(bench: Bench, sandbox: AsyncSandbox) -> PublishedImage:
@@ -131,9 +133,7 @@ async def _spawned(bench: Bench, image_id: str) -> AsyncSandbox:
 
 @images.check("an environment is made once and used often")
 async def a_published_image_outlives_its_sandbox_and_others_begin_as_it(bench: Bench) -> None:
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "mkdir -p /opt/tool && echo 42 > /opt/tool/x")
-    image = await _published(bench, sandbox)
+    sandbox, image = await _environment(bench, "mkdir -p /opt/tool && echo 42 > /opt/tool/x")
     await sandbox.destroy()
     expect_equal(await sh(await _spawned(bench, image.id), "cat /opt/tool/x"), "42\n", "what it has")
     made = await bench.sandbox(image=image.id)
@@ -142,9 +142,7 @@ async def a_published_image_outlives_its_sandbox_and_others_begin_as_it(bench: B
 
 @images.check("who starts from an image has to know that it is that image")
 async def its_digest_names_its_content(bench: Bench) -> None:
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "echo 42 > /opt/x")
-    image = await _published(bench, sandbox)
+    sandbox, image = await _environment(bench, "echo 42 > /opt/x")
     expect(str(image.digest).startswith("sha256:"), f"{image.digest} is no digest")
     checked = await bench.client.images.verify(image.id)
     expect_equal(checked.digest, image.digest, "the digest of what was read")
@@ -155,7 +153,7 @@ async def its_digest_names_its_content(bench: Bench) -> None:
 
 @images.check("what is private is nobody else's business")
 async def a_private_image_is_not_there_for_others(bench: Bench) -> None:
-    image = await _published(bench, await bench.sandbox())
+    _, image = await _environment(bench, "true")
     path = f"/v1/images/{image.id}"
     answer = await bench.send("GET", path, signs=False)
     expect(answer.status_code in (401, 404), f"a stranger is answered with {answer.status_code}")
@@ -185,9 +183,7 @@ async def nothing_with_a_secret_becomes_public(bench: Bench) -> None:
 
 @images.check("what is removed costs nothing, and takes nothing with it")
 async def a_removed_image_makes_nothing_and_what_came_from_it_stays(bench: Bench) -> None:
-    sandbox = await bench.sandbox()
-    await sh(sandbox, "echo 42 > /opt/x")
-    image = await _published(bench, sandbox)
+    _, image = await _environment(bench, "echo 42 > /opt/x")
     spawned = await _spawned(bench, image.id)
     expect_equal((await bench.client.images.remove(image.id)).state, "dropped", "its state")
     await refused(bench.client.images.spawn(image.id), 404, 409, what="a sandbox of what is removed")
