@@ -69,6 +69,7 @@ def test_a_file_that_another_process_runs_is_refused_by_name(real_cli: Cli, tmp_
 def test_mistakes_are_told_before_anything_is_asked(real_cli: Cli, tmp_path: Path) -> None:
     nothing = real_cli("agent", "run", "--state", str(tmp_path / "none.json"))
     assert (nothing.code, "nothing to run" in nothing.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
     assert real_cli("agent", "run", "--task", "true", "--pay", "x402").code == 2
     unpaid = real_cli("agent", "run", "--task", "true", "--pay", "gift-card", "--budget", "10")
     assert (unpaid.code, "--code FILE" in unpaid.err) == (2, True)

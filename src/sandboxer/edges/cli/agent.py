@@ -18,7 +18,7 @@ from rich.text import Text
 
 from sandboxer.edges.cli.agent_wallets import Chosen, wallets_of
 from sandboxer.edges.cli.exits import CommandFailed, Exit
-from sandboxer.edges.cli.options import Json, StateDir, Url
+from sandboxer.edges.cli.options import Json, StateDir, Url, mebibytes
 from sandboxer.edges.cli.output import err, out, plain, print_json, span
 from sandboxer.edges.cli.verbs import group
 from sandboxer.edges.cli.wallet import DEFAULT as WALLET
@@ -42,6 +42,22 @@ from sandboxer.wire.next_steps import Door, retold
 app = group("Let agents make sandboxes: layers, clones, debates.")
 LAYERS, PAY, COINS = "Each layer", "Pay", "Pay an invoice from which node"
 FOLDER = "agents"
+LEAST_MB = 16
+
+
+def _megabytes(given: str | int) -> int:
+    """Reads a size as `create` takes it; a number alone is of megabytes."""
+    text = str(given)
+    found = int(text) if text.lstrip("-").isdecimal() else mebibytes(text)
+    if found < LEAST_MB:
+        raise typer.BadParameter(f"it should be at least {LEAST_MB} MB: write {LEAST_MB}m or more")
+    return found
+
+
+def _sized(words: str) -> Any:
+    return typer.Option(help=words, metavar="SIZE", parser=_megabytes, rich_help_panel=LAYERS)
+
+
 Task = Annotated[str | None, typer.Option(help="The command that runs in the last layer.", metavar="CMD")]
 Depth = Annotated[int, typer.Option(min=1, max=64, help="So many layers, each made by the last.")]
 Budget = Annotated[int, typer.Option(min=0, help="Sats for all of it; bought first with --pay.")]
@@ -50,8 +66,8 @@ State = Annotated[
 ]
 Ttl = Annotated[str, typer.Option(help="Life of a layer, as 10m.", rich_help_panel=LAYERS)]
 Vcpus = Annotated[float, typer.Option(min=0.05, help="Its CPUs.", rich_help_panel=LAYERS)]
-Memory = Annotated[int, typer.Option(min=16, help="Its memory in MB.", rich_help_panel=LAYERS)]
-Disk = Annotated[int, typer.Option(min=16, help="Its disk in MB.", rich_help_panel=LAYERS)]
+Memory = Annotated[int, _sized("Its memory, as 128m, 2g.")]
+Disk = Annotated[int, _sized("Its disk, as 64m, 2g.")]
 Image = Annotated[str | None, typer.Option(help="Its image, with Python 3.11.", rich_help_panel=LAYERS)]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Let layers live until their time.", rich_help_panel=LAYERS)
@@ -195,11 +211,11 @@ def _run(
     begun = progress.begin(order, now=now)
     path = (state or folder / f"{begun.run}.json").expanduser()
     file = loop.StateFile(path)
+    if not (order.task or path.exists()):
+        raise CommandFailed("there is nothing to run", next_step="Name a command: --task 'uname -a'.")
     try:
         with file.alone():
             kept = _read(file)
-            if kept is None and not order.task:
-                raise CommandFailed("there is nothing to run", next_step="Name a command: --task 'uname -a'.")
             known = begun if kept is None else kept
             found = _credentials(known.order, url, state_dir)
             _demand_address(found.url)
