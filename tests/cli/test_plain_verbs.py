@@ -72,7 +72,7 @@ def test_a_bearer_token_is_of_the_own_key_unless_another_is_named(cli: Cli, up: 
 
 def test_a_tree_of_keys_has_no_figures_where_nobody_pays(cli: Cli) -> None:
     heading = cli("key", "tree").out.splitlines()[0]
-    assert heading.split() == ["KEY", "STATE"]
+    assert heading.split() == ["NAME", "ID", "STATE"]
 
 
 def test_an_egress_policy_is_replaced_from_a_file(cli: Cli, tmp_path: Path) -> None:

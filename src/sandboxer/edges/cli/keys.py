@@ -129,15 +129,16 @@ def show_tree(platform: Sandboxer) -> Answer:
     root = platform.keys.tree()
     rows = _branches(root, 0)
     # Where nobody pays anything there are no figures to look at.
-    shown = 6 if any(any(row[2:]) for row in rows) else 2
-    names = ("KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT")
+    shown = 7 if any(any(row[3:]) for row in rows) else 3
+    names = ("NAME", "ID", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT")
     return Answer(root, columns([row[:shown] for row in rows], *names[:shown]))
 
 
 def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
-    name = node.account if node.key is None else f"{node.key.name} {node.key.public_key}"
-    state = "" if node.key is None else node.key.state
-    row = ("  " * depth + name, state, node.given, node.spent, node.balance, node.subtree_spent)
+    name, id_, state = node.account, "", ""
+    if node.key is not None:
+        name, id_, state = node.key.name, node.key.public_key, node.key.state
+    row = ("  " * depth + name, id_, state, node.given, node.spent, node.balance, node.subtree_spent)
     return [row, *(line for child in node.children for line in _branches(child, depth + 1))]
 
 
