@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,67 @@ def test_whoever_it_is_for_and_a_preferred_host_are_told(cli: Cli) -> None:
         assert cli("reachability", made["id"], "--json").json["remote_dir"] == "/workspace"
     finally:
         cli("delete", made["id"])
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """With a commit, a change of it, a file that git does not know yet and two that it ignores."""
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", str(tmp_path)]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".gitignore").write_text("node_modules/\n.env\n")
+    (tmp_path / "README").write_text("first\n")
+    (tmp_path / "sub" / "run").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "sub" / "run").chmod(0o755)
+    (tmp_path / "sub" / "link").symlink_to("../README")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "README").write_text("second\n")
+    (tmp_path / "new").write_bytes(bytes(range(256)) * 2**16)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "x").write_text("x")
+    (tmp_path / ".env").write_text("TOKEN=hunter2")
+    return tmp_path
+
+
+def test_a_repository_of_this_machine_is_inside_with_its_history_and_without_what_git_ignores(
+    real_cli: Cli, repository: Path
+) -> None:
+    id_ = real_cli("create", "-q", "--ttl", "10m", "--input", f"repo={repository}").out.strip()
+    try:
+        look = "git status --porcelain; git log --format=%s; ls -A; sub/run; cat sub/link; sha256sum < new"
+        said = real_cli("exec", id_, "--", "sh", "-c", f"cd /workspace; {look}")
+        digest = hashlib.sha256((repository / "new").read_bytes()).hexdigest()
+        there = [".git", ".gitignore", "README", "new", "sub"]
+        assert said.out.split("\n")[:-1] == [
+            " M README",
+            "?? new",
+            "first",
+            *there,
+            "ran",
+            "second",
+            f"{digest}  -",
+        ]
+    finally:
+        real_cli("delete", id_)
+
+
+def test_links_that_lead_out_of_a_folder_are_named_and_nothing_is_made(cli: Cli, repository: Path) -> None:
+    (repository / "passwd").symlink_to("/etc/passwd")
+    (repository / "sub" / "up").symlink_to("../../etc")
+    before = cli("list", "--json").items
+    said = cli("create", "--input", f"repo={repository}")
+    assert said.code == Exit.ERROR
+    assert "passwd, sub/up" in " ".join(said.err.split())
+    assert cli("list", "--json").items == before
+
+
+def test_a_folder_that_does_not_fit_leaves_no_sandbox(real_cli: Cli, tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(300 * 2**20)
+    said = real_cli("create", "--disk", "128m", "--label", "t=fit", "--input", f"repo={tmp_path}")
+    assert said.code == Exit.REFUSED
+    assert "disk is full" in " ".join(said.err.split())
+    assert real_cli("list", "--label", "t=fit", "--json").items == []
 
 
 def test_a_folder_that_could_not_be_copied_in_is_refused_before_the_create(cli: Cli, tmp_path: Path) -> None:

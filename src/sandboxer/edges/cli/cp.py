@@ -108,11 +108,14 @@ def _copy_in(sandbox: Sandbox, source: Path, path: str) -> int:
     return copy_folder_in(sandbox, source, path)
 
 
-def copy_folder_in(sandbox: Sandbox, source: Path, path: str) -> int:
-    """Copies what is in a folder of this machine into one inside, made if missing. Returns the bytes."""
+def copy_folder_in(sandbox: Sandbox, source: Path, path: str, names: Iterable[str] | None = None) -> int:
+    """Copies what is in a folder of this machine, or only what is named, into one inside, made if missing.
+    Returns the bytes.
+    """
     with tempfile.NamedTemporaryFile(prefix="sandboxer-cp-") as packed:
         with err.status(f"packing {source}"), tarfile.open(fileobj=packed, mode="w") as tar:
-            tar.add(source, arcname=".", filter=_plain)
+            for name in (".",) if names is None else names:
+                tar.add(source / name, arcname=name, recursive=names is None, filter=_plain)
         packed.flush()
         sandbox.files.mkdir(path, parents=True)
         length = os.path.getsize(packed.name)
@@ -210,7 +213,7 @@ def unpack(stream: IO[bytes], target: Path) -> list[str]:
         with tarfile.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
                 parts = _parts(member.name)
-                if member.issym() and _leads_out(parts[:-1], member.linkname):
+                if member.issym() and leads_out(parts[:-1], member.linkname):
                     left_out.append(f"{'/'.join(parts)} -> {member.linkname}")
                 else:
                     _extract(tar, member, parts, root)
@@ -276,7 +279,7 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _leads_out(parents: list[str], link: str) -> bool:
+def leads_out(parents: list[str], link: str) -> bool:
     """By its words alone: a courtesy to whoever opens it later. What is written here never follows it."""
     depth = len(parents)
     for part in link.split("/"):

@@ -19,7 +19,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sandboxer.edges.cli.cp import copy_folder_in
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import (
     ActorOption,
@@ -40,6 +39,7 @@ from sandboxer.edges.cli.options import (
     pairs,
 )
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, resource, state_text, until
+from sandboxer.edges.cli.repository import Brought, contents
 from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
@@ -131,12 +131,12 @@ def create(
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
     wanted |= {"inception": None if inception is None else _bounds(inception)}
-    inputs, folder = _inputs(input_, workspace, no_wait=no_wait)
+    inputs, brought = _inputs(input_, workspace, no_wait=no_wait)
     wanted |= {"inputs": inputs or None, "scope": scope, "consumer": _given(actor=actor, project=project)}
     wanted |= {"workspace": _given(access=workspace), "placement": _given(prefer=host and [host])}
     sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
-    if folder is not None:
-        copy_folder_in(sandbox, folder, "/workspace")
+    if brought is not None:
+        brought.into(sandbox, "/workspace")
     if quiet:
         return Answer(sandbox.info, sandbox.id)
     return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
@@ -149,7 +149,7 @@ def _given(**values: object) -> dict[str, object] | None:
 
 def _inputs(
     words: list[str] | None, workspace: str | None, *, no_wait: bool
-) -> tuple[dict[str, str], Path | None]:
+) -> tuple[dict[str, str], Brought | None]:
     """Reads the inputs; a repository that is a folder of this machine is copied and not named."""
     inputs = pairs(words, "--input")
     folder = Path(inputs.get("repo", ""))
@@ -165,7 +165,8 @@ def _inputs(
             f"{folder} is a folder of this machine, copied once the sandbox is ready; {reason}",
             next_step="Leave that option out, or name a repository by its URL, which is cloned before.",
         )
-    return {name: value for name, value in inputs.items() if name != "repo"}, folder
+    named = {name: value for name, value in inputs.items() if name != "repo"}
+    return named, Brought(folder, contents(folder))
 
 
 _BOUNDS = {"budget": "budget_sats", "depth": "depth", "slots": "slots"}
