@@ -15,6 +15,7 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.sandboxes.hub_feeds import dollars_of
 from sandboxer.settings import Settings
 from tests.observe.webhooks.receivers import Receiver, receiver
+from tests.support.http.flows import flow
 from tests.support.http.served import Served, eventually, serving
 
 CONSUMER = {"actor": "atm", "harness": "wise-validator", "run_id": "r-4"}
@@ -87,6 +88,33 @@ async def test_a_fin_hub_hears_what_an_ended_sandbox_cost(settings: Settings) ->
             # Nothing is charged here.
             assert (said["actual_usd"], said["actual_nsats"]) == ("0.00000000000000000", 0)
             assert isinstance(said["duration_s"], float)
+
+
+@flow("listUsageOfSandboxes")
+async def test_a_fin_hub_that_asks_gets_what_one_that_listens_is_told(settings: Settings) -> None:
+    async with receiver() as there:
+        update = {"webhook_allow_private": True, "fin_hub_url": base_of(there), "charging": True}
+        told = settings.model_copy(update={**update, "fixed_rates": {"BTC": "100000"}})
+        async with serving(told, {"ext.namespaces": Scripted(name="ext.namespaces")}) as hub:
+            client = await hub.stranger()
+            await hub.client.post("/v1/accounts/stranger/adjust", {"sats": 10_000, "id": "a", "reason": "r"})
+            for _ in range(2):
+                made = (await client.post("/v1/sandboxes", {"consumer": CONSUMER})).json()
+                await client.delete(f"/v1/sandboxes/{made['id']}")
+            await eventually(lambda: len(there.got) == 2)
+            page = (await hub.client.get("/v1/usage/sandboxes?all_accounts=true&limit=1")).json()
+            rest = await hub.client.get(f"/v1/usage/sandboxes?all_accounts=true&after={page['next_after']}")
+            pulled = page["sandboxes"] + rest.json()["sandboxes"]
+            assert [{name: one[name] for name in one if name != "id"} for one in pulled] == bodies(there)
+            # A create costs something by itself, however short its life.
+            assert pulled[0]["actual_nsats"] > 0
+            exact = Fraction(pulled[0]["actual_nsats"]) * 100_000 / 10**17
+            assert Fraction(pulled[0]["actual_usd"]) == exact
+            assert (await client.get("/v1/usage/sandboxes")).json()["sandboxes"] == pulled
+            assert (await client.get("/v1/usage/sandboxes?all_accounts=true")).status_code == 403
+            end = rest.json()["next_after"]
+            again = await hub.client.get(f"/v1/usage/sandboxes?all_accounts=true&after={end}")
+            assert again.json() == {"sandboxes": [], "next_after": end}
 
 
 @pytest.mark.parametrize(

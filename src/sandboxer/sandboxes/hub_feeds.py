@@ -20,11 +20,12 @@ from sandboxer.observe.webhooks.endpoints import is_anyone_naming
 from sandboxer.observe.webhooks.outbox import Happening
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.promises import WORKSPACE
-from sandboxer.sandboxes.records import Sandbox, rows
+from sandboxer.sandboxes.records import Sandbox, rows, sandboxes
 from sandboxer.store.rows import from_row
 
 PROGRESS, USAGE = "hub.progress", "hub.usage"
 AUTHOR = "sandboxer"
+_ENDED = f"sandbox.{State.DESTROYED.value}"
 _STATES = {f"sandbox.{state.value}": state for state in State}
 # A bitcoin is 10^17 billionths of a sat. Wide enough that nothing is rounded.
 _BTC_DIGITS = 17
@@ -88,9 +89,7 @@ class FinHubFeed(_HubFeed):
         self._usd_per_btc = usd_per_btc
 
     def _of(self, conn: Connection, event: Event, now: datetime) -> Happening | None:
-        if _STATES.get(event.kind) is not State.DESTROYED:
-            return None
-        if (sandbox := rows.load(conn, event.subject)) is None:
+        if event.kind != _ENDED or (sandbox := rows.load(conn, event.subject)) is None:
             return None
         lines = actuals(conn, sandbox.account, sandbox.id, now=now)
         return Happening(
@@ -101,6 +100,19 @@ class FinHubFeed(_HubFeed):
             at=event.at,
             data=usage_of(sandbox, lines, event.at, self._usd_per_btc),
         )
+
+    def page(
+        self, conn: Connection, after: int, limit: int, *, owner: str | None, now: datetime
+    ) -> Sequence[Happening]:
+        """Return the same of the next sandboxes that ended, for who asks instead of being told; of every
+        account if `owner` is None.
+        """
+        query = select(events).join(sandboxes, sandboxes.c.id == events.c.subject)
+        query = query.where(events.c.kind == _ENDED, events.c.id > after).order_by(events.c.id).limit(limit)
+        if owner is not None:
+            query = query.where(sandboxes.c.account == owner)
+        found = [from_row(Event, row) for row in conn.execute(query)]
+        return [told for event in found if (told := self._of(conn, event, now)) is not None]
 
 
 def progress_of(event: Event, state: State, sandbox: Sandbox) -> Mapping[str, Any]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sandboxer.wire.accounts import TransferLine as TransferLine
     from sandboxer.wire.accounts import TransferPage as TransferPage
     from sandboxer.wire.accounts import UsageLine as UsageLine
+    from sandboxer.wire.accounts import UsageOfSandbox as UsageOfSandbox
+    from sandboxer.wire.accounts import UsageOfSandboxesPage as UsageOfSandboxesPage
     from sandboxer.wire.accounts import UsageReport as UsageReport
     from sandboxer.wire.accounts import UsageSegment as UsageSegment
     from sandboxer.wire.accounts import UsageSegmentPage as UsageSegmentPage
@@ -364,6 +366,8 @@ _HOMES = {
     "TreeEntry": "sandboxer.wire.sandboxes:TreeEntry",
     "Usage": "sandboxer.wire.sandboxes:Usage",
     "UsageLine": "sandboxer.wire.accounts:UsageLine",
+    "UsageOfSandbox": "sandboxer.wire.accounts:UsageOfSandbox",
+    "UsageOfSandboxesPage": "sandboxer.wire.accounts:UsageOfSandboxesPage",
     "UsageReport": "sandboxer.wire.accounts:UsageReport",
     "UsageSegment": "sandboxer.wire.accounts:UsageSegment",
     "UsageSegmentPage": "sandboxer.wire.accounts:UsageSegmentPage",

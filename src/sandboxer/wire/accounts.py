@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from sandboxer.wire.words import MAX_SATS, Answer, Moment, Request, When
 
@@ -145,6 +145,24 @@ class UsageSegment(Answer):
 
 class UsageSegmentPage(Answer):
     segments: list[UsageSegment]
+    next_after: Annotated[int, Field(description="Give it as `after` to read on; keep it between pulls.")]
+
+
+class UsageOfSandbox(Answer):
+    id: Annotated[str, Field(description="The same by pull and by push (`hub.usage`).")]
+    sandbox_id: str
+    extension_id: Annotated[str, Field(examples=["ext.namespaces"])]
+    profile_id: str
+    account: str
+    consumer: dict[str, JsonValue]
+    duration_s: Annotated[float, Field(description="From ready to gone.")]
+    actual_usd: Annotated[str | None, Field(description="Exact; null without the operator's own rate.")]
+    actual_nsats: Annotated[int, Field(description="Billionths of a sat, exact.")]
+    usd_per_btc: str | None
+
+
+class UsageOfSandboxesPage(Answer):
+    sandboxes: list[UsageOfSandbox]
     next_after: Annotated[int, Field(description="Give it as `after` to read on; keep it between pulls.")]
 
 

@@ -234,6 +234,26 @@ def segments(
     return platform.account.usage_segments(of=account, all_accounts=all_accounts, after=begin, limit=limit)
 
 
+@verb(crediting, "sandboxes")
+def sandboxes(
+    platform: Sandboxer,
+    account: Account = None,
+    all_accounts: Annotated[bool, typer.Option("--all-accounts", help="Of everybody (operator).")] = False,
+    after: After = None,
+    limit: Limit = 50,
+) -> object:
+    """List what each ended sandbox cost in all, each once, one page; as a fin-hub is told.
+
+    Examples:
+
+        sandboxer credit sandboxes --json
+    """
+    begin = int(after or 0)
+    return platform.account.usage_of_sandboxes(
+        of=account, all_accounts=all_accounts, after=begin, limit=limit
+    )
+
+
 @verb(crediting, "events")
 def events(
     platform: Sandboxer,

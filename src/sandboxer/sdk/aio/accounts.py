@@ -59,6 +59,14 @@ class AsyncOwnAccount(AsyncNoun):
             accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
         )
 
+    async def usage_of_sandboxes(
+        self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
+    ) -> wire.UsageOfSandboxesPage:
+        """Returns what each ended sandbox cost in all, once; read on with `after=page.next_after`."""
+        return await self._line.send(
+            accounts.list_usage_of_sandboxes(of=of, all_accounts=all_accounts, after=after, limit=limit)
+        )
+
     async def send(self, to: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Gives sats to the account with this public id; the same id gives once."""
         return await self._line.send(accounts.send_sats(to=to, sats=sats, id=id, reason=reason))

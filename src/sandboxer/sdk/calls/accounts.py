@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from sandboxer.sdk.call import EVENT_STREAM, NOTHING, STREAM_TIMEOUT_S, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
-    from sandboxer.wire.accounts import Me, Moved, TransferPage, UsageReport, UsageSegmentPage
+    from sandboxer.wire.accounts import (
+        Me,
+        Moved,
+        TransferPage,
+        UsageOfSandboxesPage,
+        UsageReport,
+        UsageSegmentPage,
+    )
 
 
 def follow_account_events(
@@ -97,4 +104,20 @@ def list_usage_segments(
             format=format,
         ),
         answer="sandboxer.wire.accounts:UsageSegmentPage",
+    )
+
+
+def list_usage_of_sandboxes(
+    *,
+    of: str | None = None,
+    all_accounts: bool | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+) -> Call[UsageOfSandboxesPage]:
+    """List what each ended sandbox cost in all, once, after a cursor; as a fin-hub is told."""
+    return Call(
+        operation="listUsageOfSandboxes",
+        method="GET",
+        target=target_of("/v1/usage/sandboxes", of=of, all_accounts=all_accounts, after=after, limit=limit),
+        answer="sandboxer.wire.accounts:UsageOfSandboxesPage",
     )

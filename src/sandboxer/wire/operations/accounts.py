@@ -23,6 +23,7 @@ from sandboxer.wire.accounts import (
     PayOut,
     SendSats,
     TransferPage,
+    UsageOfSandboxesPage,
     UsageReport,
     UsageSegmentPage,
 )
@@ -96,6 +97,12 @@ class ListUsageSegmentsQuery(OfAccountQuery):
     format: Literal["json", "csv"] = "json"
 
 
+class ListUsageOfSandboxesQuery(OfAccountQuery):
+    all_accounts: Annotated[bool, Field(description="Of every account (owner).")] = False
+    after: Annotated[int, Field(ge=0, le=MAX_SEQ, description="The last page's next_after.")] = 0
+    limit: PageLimit = PAGE_LIMIT_MAX
+
+
 _OWN = Group(noun="accounts", needs=needs(Scope.ACCOUNT_MANAGE), reads=needs(Scope.ACCOUNT_READ))
 FOLLOW_ACCOUNT_EVENTS = _OWN.operation(
     "followAccountEvents",
@@ -143,6 +150,14 @@ LIST_USAGE_SEGMENTS = _OWN.operation(
         other_form=("text/csv", "Segments; of CSV the header x-next-after says where to read on."),
     ),
     query=ListUsageSegmentsQuery,
+    failures=(404,),
+)
+LIST_USAGE_OF_SANDBOXES = _OWN.operation(
+    "listUsageOfSandboxes",
+    "GET /v1/usage/sandboxes",
+    "List what each ended sandbox cost in all, once, after a cursor; as a fin-hub is told",
+    UsageOfSandboxesPage,
+    query=ListUsageOfSandboxesQuery,
     failures=(404,),
 )
 

@@ -31,6 +31,7 @@ from sandboxer.identity.sessions.tokens import session_token
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable
 from sandboxer.money import statements, usage_feed
 from sandboxer.money.amounts import NSATS_PER_MSAT
+from sandboxer.sandboxes.hub_feeds import FinHubFeed
 from sandboxer.wire import accounts as wire
 from sandboxer.wire import auth
 from sandboxer.wire.operations import accounts as account_operations
@@ -140,11 +141,7 @@ def _csv(model: type[BaseModel], lines: list[dict[str, Any]]) -> str:
 
 
 async def segments(asked: AskedQuery[account_operations.ListUsageSegmentsQuery]) -> Response:
-    if asked.query.all_accounts:
-        require_owner(asked.request)
-        if asked.query.of is not None:
-            raise InvalidRequest(field="of", why="it contradicts all_accounts")
-    owner = None if asked.query.all_accounts else await account_of(asked.request, asked.query.of)
+    owner = await _asked_about(asked.request, asked.query.of, all_accounts=asked.query.all_accounts)
     begin, end = moment(asked.query.since, field="since"), moment(asked.query.until, field="until")
     found = await asked.platform.store.read(
         lambda conn: usage_feed.segments_page(
@@ -158,6 +155,29 @@ async def segments(asked: AskedQuery[account_operations.ListUsageSegmentsQuery])
         return Response(text, media_type="text/csv", headers={NEXT: str(following)})
     shown = [wire.UsageSegment.model_validate(line) for line in lines]
     return json_response(wire.UsageSegmentPage(segments=shown, next_after=following))
+
+
+async def usage_of_sandboxes(
+    asked: AskedQuery[account_operations.ListUsageOfSandboxesQuery],
+) -> wire.UsageOfSandboxesPage:
+    platform, query = asked.platform, asked.query
+    owner = await _asked_about(asked.request, query.of, all_accounts=query.all_accounts)
+    feed, now = FinHubFeed(platform.settings.fixed_usd_per_btc), platform.clock.now()
+    found = await platform.store.read(
+        lambda conn: feed.page(conn, query.after, query.limit, owner=owner, now=now)
+    )
+    lines = [wire.UsageOfSandbox.model_validate({"id": one.id, **one.data}) for one in found]
+    return wire.UsageOfSandboxesPage(sandboxes=lines, next_after=found[-1].position if found else query.after)
+
+
+async def _asked_about(request: Request, of: str | None, *, all_accounts: bool) -> str | None:
+    """Returns the account that is asked about; None, to the owner, for every one."""
+    if not all_accounts:
+        return await account_of(request, of)
+    require_owner(request)
+    if of is not None:
+        raise InvalidRequest(field="of", why="it contradicts all_accounts")
+    return None
 
 
 async def challenge_wallet(asked: Asked) -> auth.SessionChallenge:
@@ -242,6 +262,7 @@ BINDINGS = (
     bind(account_operations.SEND_SATS, send),
     bind(account_operations.SHOW_USAGE, usage),
     bind(account_operations.LIST_USAGE_SEGMENTS, segments),
+    bind(account_operations.LIST_USAGE_OF_SANDBOXES, usage_of_sandboxes),
     bind(operations.CHALLENGE_WALLET, challenge_wallet),
     bind(operations.OPEN_SESSION, open_session),
     bind(operations.CLOSE_SESSION, close_session),
