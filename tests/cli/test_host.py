@@ -14,6 +14,7 @@ from embit.bip32 import HDKey
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.main import run
+from sandboxer.sandboxes.profiles import load_profile
 from testchains.bitcoin.chain import Bitcoin
 from tests.support.cli import PROGRAM, Cli
 from tests.support.platforms import IMAGES, Up, real_platform, why_not_real
@@ -171,3 +172,52 @@ def test_backend_check_runs_the_contract_suite_and_tells_by_its_exit_code() -> N
     passing = next(check["name"] for check in said.json["checks"] if check["verdict"] == "passed")
     assert NOBODY("backend", "check", "ext.scripted", "--deviation", passing).code == Exit.ERROR
     assert NOBODY("backend", "check", "ext.none").code == Exit.REFUSED
+
+
+def test_a_backend_of_a_file_is_listed_and_checked_and_one_that_is_wrong_says_why(tmp_path: Path) -> None:
+    (tmp_path / "rack.py").write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from sandboxer.backends.scripted import DEVIATIONS, Scripted\n\n\n"
+        "@asynccontextmanager\nasync def open_backend(settings):\n    yield Scripted(name='ext.rack')\n"
+    )
+    (tmp_path / "rack.yaml").write_text("id: ext.rack\nhandler: rack:open_backend\n")
+    (tmp_path / "broken.yaml").write_text("id: ext.broken\nhandler: broken:open_backend\nextras: [gpu]\n")
+    (tmp_path / "broken.py").write_text("import not_installed_at_all\n")
+    cli = Cli(NOBODY.environment | {"SANDBOXER_EXTENSIONS_DIR": str(tmp_path)})
+    found = {one["id"]: one for one in cli("backend", "list", "--json").json["backends"]}
+    assert found["ext.namespaces"]["used"]
+    assert found["ext.rack"] == {
+        "id": "ext.rack",
+        "source": str(tmp_path / "rack.yaml"),
+        "used": False,
+        "trouble": None,
+    }
+    assert "pip install 'broken[gpu]'" in found["ext.broken"]["trouble"]
+    assert "pip install 'broken[gpu]'" in " ".join(cli("backend", "list").out.split())
+    assert cli("backend", "check", "ext.rack", "--json").json["fine"]
+    said = cli("backend", "check", "ext.broken")
+    assert said.code == Exit.REFUSED
+    assert "pip install 'broken[gpu]'" in " ".join(said.err.split())
+
+
+def test_a_package_is_begun_in_an_empty_folder_under_a_name_that_is_free(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    said = NOBODY("backend", "new", "ext.cold-shelf", "--to", str(package))
+    assert "backend check ext.cold-shelf" in " ".join(said.out.split())
+    made = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
+    source = "src/sandboxer_cold_shelf/__init__.py"
+    assert made == {
+        "README.md",
+        "profile.cold-shelf.yaml",
+        "pyproject.toml",
+        source,
+        "tests/test_contract.py",
+    }
+    for path in (source, "tests/test_contract.py"):
+        compile((package / path).read_text(), path, "exec")
+    assert 'NAME = "ext.cold-shelf"' in (package / source).read_text()
+    assert load_profile(package / "profile.cold-shelf.yaml").backend == "ext.cold-shelf"
+    assert "is no empty folder" in NOBODY("backend", "new", "cold-shelf", "--to", str(package)).err
+    for name in ("ext.namespaces", "Shelf", "a b", "../up"):
+        assert NOBODY("backend", "new", name, "--to", str(tmp_path / "other")).code == Exit.REFUSED
+    assert not (tmp_path / "other").exists()

@@ -1,10 +1,14 @@
-"""The wheel, installed where nothing else is: the client alone, and the whole, each with a first sandbox."""
+"""The wheel, installed where nothing else is: the client alone, and the whole, each with a first sandbox; and
+beside a backend of another package.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,12 +83,17 @@ def up(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         remove_leftovers(state)
 
 
-def first_sandbox(programs: Path, up: Up) -> str:
+def settings_of(programs: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(said(programs / "sandboxer", "config", "show", "--json", more={}))
+    return found
+
+
+def first_sandbox(programs: Path, up: Up, *, profile: str = "profile.agent-dev") -> str:
     cli, asked = (
         programs / "sandboxer",
         {"SANDBOXER_CREDENTIALS": str(up.owner_file), "SANDBOXER_URL": up.url},
     )
-    made = json.loads(said(cli, "create", "--profile", "profile.agent-dev", "--json", more=asked))
+    made = json.loads(said(cli, "create", "--profile", profile, "--json", more=asked))
     assert made["id"] in said(cli, "list", more=asked)
     found = said(cli, "exec", made["id"], "--", "echo", "from", "inside", more=asked).strip()
     said(cli, "delete", made["id"], more=asked)
@@ -105,7 +114,7 @@ def test_the_client_alone_says_how_to_become_a_platform(light: Path) -> None:
 
 
 def test_the_whole_finds_its_guest_its_profiles_and_its_recipes_in_the_package(whole: Path) -> None:
-    settings = json.loads(said(whole / "sandboxer", "config", "show", "--json", more={}))
+    settings = settings_of(whole)
     for name in ("guest_dir", "profiles_dir"):
         assert Path(settings[name]).is_relative_to(whole.parent), settings[name]
         assert Path(settings[name]).is_dir()
@@ -122,3 +131,44 @@ def test_a_first_sandbox_from_the_whole(whole: Path, up: Up) -> None:
 
 def test_a_first_sandbox_from_the_client_alone(light: Path, up: Up) -> None:
     assert first_sandbox(light, up) == "from inside"
+
+
+@pytest.fixture
+def shelf(whole: Path, tmp_path: Path) -> Path:
+    """A package with a backend of its own, as `backend new` begins it, installed beside the platform."""
+    if why := why_not_real():
+        pytest.skip(why)
+    package = tmp_path / "sandboxer-shelf"
+    assert "backend check ext.shelf" in said(
+        whole / "sandboxer", "backend", "new", "shelf", "--to", package, more={}
+    )
+    pip = (whole / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check")
+    said(*pip, f"{package}[test]", more={})
+    return package
+
+
+def test_a_backend_of_another_package_is_begun_checked_and_used(whole: Path, shelf: Path) -> None:
+    cli = whole / "sandboxer"
+    listed = json.loads(said(cli, "backend", "list", "--json", more={}))["backends"]
+    assert {"id": "ext.shelf", "source": "package sandboxer-shelf", "used": False, "trouble": None} in listed
+    checked = json.loads(said(cli, "backend", "check", "ext.shelf", "--json", more={}))
+    assert checked["fine"]
+    assert {one["verdict"] for one in checked["checks"]} == {"passed", "deviates", "not_offered"}
+    # Its own tests are the same checks.
+    tests = (whole / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", shelf)
+    assert " passed" in said(*tests, more={"TMPDIR": "/var/tmp"})
+    state = Path(tempfile.mkdtemp(prefix="sandboxer-test-", dir="/var/tmp"))
+    profiles = shutil.copytree(settings_of(whole)["profiles_dir"], state / "profiles")
+    shutil.copy(shelf / "profile.shelf.yaml", profiles / "shelf.yaml")
+    used = {"SANDBOXER_BACKENDS": "ext.namespaces,ext.shelf", "SANDBOXER_PROFILES_DIR": str(profiles)}
+    try:
+        up, process = start_server(state, free_port(), python=str(whole / "python"), settings=used)
+        try:
+            assert first_sandbox(whole, up, profile="profile.shelf") == "from inside"
+            destroy_everything(up)
+        finally:
+            process.terminate()
+            process.wait(60)
+    finally:
+        remove_leftovers(state)
+        shutil.rmtree(state, ignore_errors=True)

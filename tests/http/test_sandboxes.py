@@ -32,6 +32,18 @@ async def test_a_sandbox_is_made_looked_at_listed_and_removed(served: Served) ->
     assert (await served.client.delete(path)).status_code == 200
 
 
+async def test_who_deletes_is_told_what_was_removed_and_what_is_left(served: Served) -> None:
+    made = await served.client.post("/v1/volumes", {"name": "data", "size_mb": 16})
+    volume = made.json()["id"]
+    path = await served.sandbox(volumes=[{"volume": volume, "path": "/data"}])
+    cleanup = {"removed": ["processes", "disk"], "left": [volume]}
+    assert (await served.client.delete(path)).json()["cleanup"] == cleanup
+    # However often it is asked, and to whoever follows.
+    assert (await served.client.delete(path)).json()["cleanup"] == cleanup
+    events = await served.client.get(f"{path}/events?follow=false")
+    assert f'"left":["{volume}"]' in events.text.replace(" ", "")
+
+
 @flow("getSandboxTree")
 async def test_the_tree_of_an_account_without_grants_is_what_it_made(served: Served) -> None:
     path = await served.sandbox(name="alone")

@@ -128,6 +128,14 @@ class Events:
             query = query.where(events.c.subject == subject)
         return await self._store.read(lambda conn: [from_row(Event, row) for row in conn.execute(query)])
 
+    async def last(self, subject: str, kind: str) -> Event | None:
+        """Returns the newest event of this kind about a subject."""
+        about = (events.c.subject == subject) & (events.c.kind == kind)
+        query = select(events).where(about).order_by(events.c.id.desc()).limit(1)
+        return await self._store.read(
+            lambda conn: next((from_row(Event, row) for row in conn.execute(query)), None)
+        )
+
     async def last_id(self) -> int:
         """Returns the newest id, or 0. Following from there gives only new events."""
         query = select(func.max(events.c.id))

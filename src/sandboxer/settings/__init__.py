@@ -55,6 +55,9 @@ class Settings(
     guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = GUEST
     profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = PROFILES
     backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
+    extensions_dir: Annotated[
+        Path | None, Field(description="Backends of your own, a YAML file each (docs/guides/extensions.md).")
+    ] = None
     host_names: Annotated[
         tuple[str, ...],
         Field(description="What `placement` of profiles and creates may call this host, beside `local`."),
@@ -132,7 +135,9 @@ class Settings(
         ),
     ] = None
 
-    @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
+    @field_validator(
+        "state_dir", "images_dir_given", "guest_dir", "profiles_dir", "extensions_dir", mode="after"
+    )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # The launcher and mounts see other working folders than the one `up` was started in.

@@ -347,6 +347,7 @@ class DestroyedSandbox(Sandbox):
     made_inside: Annotated[MadeInside | None, Field(description="null: nothing, or it had ended before.")] = (
         None
     )
+    cleanup: Annotated[dict[str, list[str]] | None, Field(description="`removed`, and `left`.")] = None
 
 
 class TreeEntry(Answer):

@@ -20,6 +20,7 @@ from sandboxer.sandboxes.binding import Records, bind
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
+from sandboxer.wiring.extensions import load_extensions
 
 
 @brief_value_class
@@ -54,9 +55,9 @@ async def open_bound(
 
 
 async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:
-    opened = {}
+    opened, files = {}, load_extensions(settings.extensions_dir)
     for name in settings.backends:
-        opener = find_opener(name)
+        opener = find_opener(name, files)
         own = namespaces_settings(settings) if name == "ext.namespaces" else settings
         backend = await closing.enter_async_context(opener(own))
         opened[backend.name] = backend

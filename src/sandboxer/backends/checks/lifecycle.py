@@ -7,12 +7,14 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import cast
 
 from sandboxer.backends.checks.commands import BEAT
 from sandboxer.backends.checks.suite import Bench, Box, FullBackend, Suite, at_once, expect, refused, until
 from sandboxer.backends.contract import Capability, Handle, Presence, Wall
 from sandboxer.backends.guest import Command, Output
+from sandboxer.backends.reports import estimate_of, torn_down
 from sandboxer.kernel.errors import BackendLost, GuestRefused, InvalidRequest, NoCapacity, SandboxerError
 
 # The comment is for backends whose sandboxes have no Python: it says what the program does.
@@ -67,6 +69,27 @@ async def removing_what_is_gone_or_never_was_is_success(bench: Bench) -> None:
         await bench.backend.teardown(box.order.sandbox_id)
         await bench.backend.teardown(box.order.sandbox_id)
     await bench.backend.teardown(bench.make_order().sandbox_id)
+
+
+@suite.check("what is left costs somebody")
+async def what_it_says_of_removing_is_that_it_is_gone(bench: Bench) -> None:
+    async with bench.box() as box:
+        report = await torn_down(bench.backend, box.order.sandbox_id)
+        await box.demand(Presence.GONE)
+        if report is not None:
+            expect(report.removed, "it removed a sandbox and does not say what of it")
+            again = await torn_down(bench.backend, box.order.sandbox_id)
+            expect(again is not None and not again.removed, f"gone already, it removed {again}")
+
+
+@suite.check("a price is known before anything is made")
+async def an_estimate_grows_with_time_and_makes_nothing(bench: Bench) -> None:
+    order = bench.make_order()
+    hour, day = [await estimate_of(bench.backend, order, hours=Decimal(hours)) for hours in (1, 24)]
+    if hour is not None and day is not None:
+        expect(0 <= hour.amount <= day.amount, f"an hour costs {hour.amount}, a day {day.amount}")
+        expect(hour.unit == day.unit != "", f"the units are {hour.unit!r} and {day.unit!r}")
+    expect(order.sandbox_id not in await bench.backend.inventory(), "an estimate made something")
 
 
 @suite.check("many callers may destroy the same sandbox")

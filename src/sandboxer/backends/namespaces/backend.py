@@ -48,6 +48,7 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
+from sandboxer.backends.reports import CleanupReport, CostsNothing
 from sandboxer.backends.shared import can_lie_over, pidfd_of, threads_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
@@ -63,7 +64,7 @@ HEARTBEAT_S = 5.0
 THREADS = 16
 
 
-class NamespacesBackend:
+class NamespacesBackend(CostsNothing):
     """Connects the parts. Another means of starting sandboxes may derive from it to offer more."""
 
     def __init__(self, dependencies: BackendDependencies) -> None:
@@ -180,11 +181,14 @@ class NamespacesBackend:
         )
 
     async def teardown(self, sandbox_id: str) -> None:
+        await self.teardown_with_report(sandbox_id)
+
+    async def teardown_with_report(self, sandbox_id: str) -> CleanupReport:
         if not is_sandbox_id(sandbox_id):
             raise NotFound(what="sandbox", id=sandbox_id)
         async with self.dependencies.one_at_a_time(sandbox_id):
             self._guests.pop(sandbox_id, None)
-            await to_the_end(self._ending.remove(sandbox_id))
+            return await to_the_end(self._ending.remove(sandbox_id))
 
     def deaths(self) -> AsyncIterator[str]:
         return self.dependencies.deaths.ended()
@@ -486,9 +490,7 @@ def _handle(name: str, box: Box, timings: dict[str, float]) -> Handle:
 
 
 def _touch(dependencies: BackendDependencies) -> None:
-    path = dependencies.settings.run_dir / "alive"
-    path.touch()
-    os.utime(path)
+    (dependencies.settings.run_dir / "alive").touch()
 
 
 def _last_beat(dependencies: BackendDependencies) -> datetime | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sandboxer.backends.namespaces.box import Box, Stage
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.reports import CleanupReport
 from sandboxer.backends.shared import held, pidfd_of
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.kernel.fairness import note_work
@@ -24,10 +25,13 @@ class Ending:
     def __init__(self, dependencies: BackendDependencies) -> None:
         self._dependencies = dependencies
 
-    async def remove(self, sandbox_id: str) -> None:
-        """Removes everything with this id, recorded or not. Gone already is success."""
+    async def remove(self, sandbox_id: str) -> CleanupReport:
+        """Removes everything with this id, recorded or not, and says what was there. Gone already is
+        success.
+        """
         dependencies = self._dependencies
         dependencies.deaths.forget(sandbox_id)
+        report = self._belongings(sandbox_id)
         is_shared = dependencies.heritages.is_shared(sandbox_id)
         await in_thread(dependencies.threads, self._remove_now, sandbox_id)
         if (box := dependencies.known.pop(sandbox_id, None)) is not None:
@@ -37,6 +41,17 @@ class Ending:
             # What others hold of it is now nobody's. Counted first: `promised` may change meanwhile.
             kept_mb = await in_thread(dependencies.threads, dependencies.counting.kept_mb)
             dependencies.promised = dependencies.promised.with_kept(kept_mb)
+        return report
+
+    def _belongings(self, sandbox_id: str) -> CleanupReport:
+        """Returns what is about to be removed, and what stays: a volume is nobody's part."""
+        box = self._dependencies.known.get(sandbox_id)
+        has_processes = box is not None and self._dependencies.has_processes(box)
+        there = {"processes": has_processes, "disk": os.path.isdir(self._dependencies.pool.path / sandbox_id)}
+        return CleanupReport(
+            removed=tuple(name for name, is_there in there.items() if is_there),
+            left=tuple(id_ for id_, _ in box.volumes) if box is not None else (),
+        )
 
     async def stop(self, sandbox_id: str, *, discards_disk: bool = False) -> None:
         """Stops a sandbox: no process is left, its disk is kept, its uid range is free for others.

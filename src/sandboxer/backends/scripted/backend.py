@@ -32,6 +32,7 @@ from sandboxer.backends.contract import (
     Wall,
 )
 from sandboxer.backends.guest import Guest
+from sandboxer.backends.reports import CleanupReport, CostsNothing
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk, ScriptedFolders, ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
@@ -50,7 +51,7 @@ PLENTY = Resources(vcpus=1024, memory_mb=2**20, disk_mb=2**20, pids=2**20)
 CANARY_ANSWER = {"python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'}
 
 
-class Scripted:
+class Scripted(CostsNothing):
     """The fake backend. `fail_on` says, per method, what to raise on each call in turn; None, or the end
     of the list, succeeds.
     """
@@ -185,12 +186,21 @@ class Scripted:
         )
 
     async def teardown(self, sandbox_id: str) -> None:
+        await self.teardown_with_report(sandbox_id)
+
+    async def teardown_with_report(self, sandbox_id: str) -> CleanupReport:
         self._begin("teardown", sandbox_id)
         box = self.boxes.pop(sandbox_id, None)
         self._volumes.detach(sandbox_id)
-        if box is not None:
-            box.presence = Presence.GONE
-            box.end_processes()
+        if box is None:
+            return CleanupReport()
+        is_running = box.presence in (Presence.RUNNING, Presence.FROZEN)
+        box.presence = Presence.GONE
+        box.end_processes()
+        return CleanupReport(
+            removed=("processes", "disk") if is_running else ("disk",),
+            left=tuple(one.volume_id for one in box.order.volumes),
+        )
 
     async def deaths(self) -> AsyncIterator[str]:
         while True:

@@ -140,7 +140,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why.", is_of_server=True),
     "backend": Verb(
-        "checks", HOST, "Check a backend against the contract.", is_group=True, is_of_server=True
+        "backends", HOST, "Ways to make sandboxes: list, check, write.", is_group=True, is_of_server=True
     ),
     "image": Verb(
         "artifacts.images",
@@ -149,7 +149,7 @@ VERBS: Mapping[str, Verb] = {
         is_group=True,
     ),
     "bench": Verb(
-        "checks", HOST, "Measure this host against bwrap, podman and a bare web server.", is_of_server=True
+        "bench", HOST, "Measure this host against bwrap, podman and a bare web server.", is_of_server=True
     ),
     "backup": Verb("backup", HOST, "Copy the platform's state into one file.", is_of_server=True),
     "restore": Verb("backup", HOST, "Bring a backup back into an empty state folder.", is_of_server=True),

@@ -78,7 +78,7 @@ def _below(folder: Path, name: str) -> Iterable[str]:
         return
     for top, folders, files in os.walk(folder / name):
         for one in (*folders, *files):
-            yield os.path.relpath(os.path.join(top, one), folder)
+            yield Path(top, one).relative_to(folder).as_posix()
 
 
 def _demand_inside(folder: Path, names: Iterable[str]) -> None:

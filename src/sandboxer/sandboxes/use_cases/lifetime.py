@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from sandboxer.accounts.operators import demand_operator
 from sandboxer.backends.contract import Stops
+from sandboxer.backends.reports import torn_down
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Broken, IllegalTransition, InvalidRequest
@@ -320,7 +321,7 @@ async def finish(dependencies: SandboxDependencies, sandbox_id: str, *, actor: s
         raise Broken(why=f"sandbox {sandbox_id} is being destroyed without a record")
     if sandbox.state is State.DESTROYED:
         return sandbox
-    await dependencies.backend_of(sandbox).teardown(sandbox_id)
+    report = await torn_down(dependencies.backend_of(sandbox), sandbox_id)
     # Its environment may hold secrets and is erased; the rest of the record stays.
     gone: dict[str, object] = {
         "handle": None,
@@ -329,8 +330,9 @@ async def finish(dependencies: SandboxDependencies, sandbox_id: str, *, actor: s
         "expires_at": None,
         "ttl_left": None,
     }
+    data = {} if report is None else {"cleanup": report.as_json()}
     done = await dependencies.repository.move(
-        sandbox_id, Step(signal=Signal.TORN_DOWN, actor=actor, reason=sandbox.reason, changes=gone)
+        sandbox_id, Step(signal=Signal.TORN_DOWN, actor=actor, reason=sandbox.reason, changes=gone, data=data)
     )
     dependencies.activity.forget(sandbox_id)
     return done

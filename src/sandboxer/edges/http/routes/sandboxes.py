@@ -177,8 +177,11 @@ async def destroy(asked: Asked[operations.SandboxPath]) -> DestroyedSandbox:
     record = await end(asked)
     await platform.access.egress.outlets.settle(record.id)
     shown = await _with_actuals(platform, record)
+    ended = await platform.events.last(record.id, "sandbox.destroyed")
     return DestroyedSandbox(
-        **dict(shown), made_inside=None if made is None else from_record(MadeInside, made)
+        **dict(shown),
+        made_inside=None if made is None else from_record(MadeInside, made),
+        cleanup=None if ended is None else ended.data.get("cleanup"),
     )
 
 

@@ -1,17 +1,11 @@
-"""What this host's sandboxes promise and how fast they are: `backend check` and `bench`.
-
-`backend check`: the contract suite against a backend, on this host. Leaves nothing behind.
-
-`bench`: runs the bench of the source checkout, in a process of its own.
+"""Ways to make sandboxes: `backend list` says which there are, `backend check` runs the contract suite
+against one (and leaves nothing behind), `backend new` begins another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,13 +19,16 @@ from rich.text import Text
 from sandboxer.backends.checks import CHECKS, CheckResult, Verdict, iterate_checks
 from sandboxer.backends.contract import Backend, Order, Resources, Trust
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.backends.registry import SHIPPED, find_opener
+from sandboxer.backends.registry import Extensions, deviations_of, find_opener, known
+from sandboxer.backends.scaffold import new_package
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, out, print_json
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.values import new_id
 from sandboxer.settings import Settings, load_settings
 from sandboxer.wiring import namespaces_settings
+from sandboxer.wiring.extensions import load_extensions
 
 POOL_MB = 2048
 # Far from a platform's own ranges: the check may run beside one.
@@ -43,17 +40,15 @@ STYLES = {
     Verdict.DEVIATES: "yellow",
     Verdict.NOT_OFFERED: "dim",
 }
-CHECKOUT = Path(__file__).resolve().parents[4]
 backends = typer.Typer(
-    help="Check a backend against the contract.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Ways to make sandboxes: list, check and write them.", no_args_is_help=True, rich_markup_mode="rich"
 )
 groups = {"backend": backends}
-app = typer.Typer(rich_markup_mode="rich")
 
 
 @backends.callback()
 def group() -> None:
-    """Check a backend against the contract."""
+    """Ways to make sandboxes: list, check and write them."""
 
 
 @backends.command("check")
@@ -80,21 +75,15 @@ def check(
         sandboxer backend check ext.namespaces --json
     """
     settings = load_settings(state_dir=state_dir)
-    known = {**_declared(name), **dict.fromkeys(deviation or [], "named on the command line")}
-    results = asyncio.run(_run(name, settings, known, image, is_json=json))
+    files = load_extensions(settings.extensions_dir)
+    deviations = {**deviations_of(name, files), **dict.fromkeys(deviation or [], "named on the command line")}
+    results = asyncio.run(_run(name, settings, deviations, image, is_json=json))
     is_fine = all(result.is_fine for result in results)
     if json:
         print_json({"backend": name, "fine": is_fine, "checks": [asdict(result) for result in results]})
     else:
         _show(name, results, is_fine=is_fine)
     raise typer.Exit(Exit.OK if is_fine else Exit.ERROR)
-
-
-def _declared(name: str) -> dict[str, str]:
-    """What a shipped backend says of itself that it does not do, and why."""
-    package = SHIPPED.get(name, "").partition(":")[0]
-    found: dict[str, str] = getattr(importlib.import_module(package), "DEVIATIONS", {}) if package else {}
-    return dict(found)
 
 
 async def _run(
@@ -132,7 +121,8 @@ async def _opened(name: str, settings: Settings, folder: Path) -> AsyncIterator[
         update={"state_dir": folder, "images_dir_given": settings.images_dir, "pool_size_mb": POOL_MB}
     )
     given = replace(namespaces_settings(own), uid_base=FIRST_UID) if name == "ext.namespaces" else own
-    async with find_opener(name)(given) as backend:
+    opener = find_opener(name, load_extensions(settings.extensions_dir))
+    async with opener(given) as backend:
         yield backend
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)
@@ -157,54 +147,65 @@ def _show(name: str, results: list[CheckResult], *, is_fine: bool) -> None:
     out.print(f"\n{name} {word} on this host.")
 
 
-@app.command("bench")
-def bench(
-    rounds: Annotated[int, typer.Option(help="Rounds of each figure.")] = 50,
-    quick: Annotated[bool, typer.Option("--quick", help="Few rounds: to see that it works.")] = False,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only this scenario; can be repeated.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="REV", help="Compare with this revision, both platforms side by side."),
-    ] = None,
-    transfers: Annotated[
-        int | None, typer.Option(help="Length of the ledger's long history; a million unless given.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots (PNG) there.")] = None,
-    doc: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Replace the figures of this document.")
-    ] = None,
-    image: Annotated[Path | None, typer.Option(metavar="DIR", help="Root tree of the base image.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON; the table goes to stderr.")] = False,
-) -> None:
-    """Measure this host against bwrap, podman and a bare web server. Needs root and the base image.
-
-    Starts its own platform in a temporary folder and removes everything afterwards. Exit code 1 when a bar is
-    not reached.
+@backends.command("list")
+def list_(json: Json = False) -> None:
+    """List the backends that this host can open: those shipped, of packages, and of SANDBOXER_EXTENSIONS_DIR.
 
     Examples:
 
-        sandboxer bench --quick
-
-        sandboxer bench --only cold --only signed --only ledger
-
-        sandboxer bench --against HEAD~1
-
-        sandboxer bench --json --rounds 50 --plot bench/results > figures.json
+        sandboxer backend list
     """
-    if not (CHECKOUT / "bench" / "__main__.py").is_file():
-        raise CommandFailed(
-            "The bench is part of the source checkout, which is not here.",
-            next_step="Run it from a clone: make bench.",
-        )
-    words = [sys.executable, "-m", "bench", "--rounds", str(rounds)]
-    words += ["--quick"] if quick else []
-    words += [word for name in only or [] for word in ("--only", name)]
-    words += ["--against", against] if against is not None else []
-    words += ["--transfers", str(transfers)] if transfers is not None else []
-    words += ["--plot", str(plot.resolve())] if plot else []
-    words += ["--doc", str(doc.resolve())] if doc else []
-    words += ["--image", str(image.resolve())] if image else []
-    words += ["--json"] if json else []
-    raise typer.Exit(subprocess.run(words, cwd=CHECKOUT, check=False).returncode)
+    settings = load_settings()
+    found = [
+        {
+            "id": name,
+            "source": one.source,
+            "used": name in settings.backends,
+            "trouble": _trouble(name, files),
+        }
+        for files in (load_extensions(settings.extensions_dir),)
+        for name, one in sorted(known(files).items())
+    ]
+    if json:
+        print_json({"backends": found})
+        return
+    rows = [(one["id"], "used" if one["used"] else "", one["source"]) for one in found]
+    out.print(columns(rows, "BACKEND", "", "FROM"))
+    for one in found:
+        if one["trouble"] is not None:
+            out.print(Text.assemble(("\nnot usable: ", "bold red"), str(one["trouble"])))
+
+
+def _trouble(name: str, files: Extensions) -> str | None:
+    try:
+        find_opener(name, files)
+    except NotAvailable as error:
+        return f"{error}. {error.facts.get('hint', error.what_next())}"
+    return None
+
+
+@backends.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Of the backend, as in ext.rack, or rack alone.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Where; sandboxer-NAME here unless given.")
+    ] = None,
+) -> None:
+    """Begin a package with a backend of your own, which works already.
+
+    Examples:
+
+        sandboxer backend new rack
+
+        sandboxer backend new rack --to ~/src/sandboxer-rack
+    """
+    files = new_package(name)
+    word = name.removeprefix("ext.")
+    folder = to or Path(f"sandboxer-{word}")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise CommandFailed(f"{folder} is no empty folder.", next_step="Name another with --to.")
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+        out.print(f"[green]made[/] {folder / path}")
+    out.print(f"\nNext: pip install -e {folder} && sandboxer backend check ext.{word}")
