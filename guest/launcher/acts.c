@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static void put(int fd, const char *value) {
@@ -188,4 +190,25 @@ void acts_perform(const struct acts *acts) {
             break;
         }
     }
+}
+
+/* The supervisor's socket, bound by a name relative to its folder: a host path may be longer than an address can hold.
+ * We stay in that folder. */
+int listen_at(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash + 1) >= sizeof address.sun_path)
+        answer_failed(step_current(), ENAMETOOLONG, NULL);
+    memcpy(folder, path, (size_t)(slash - path));
+    folder[slash - path] = 0;
+    strcpy(address.sun_path, slash + 1);
+    CHECK(chdir(folder));
+    unlink(address.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address));
+    CHECK(chmod(address.sun_path, 0600));
+    CHECK(listen(fd, 128));
+    return fd;
 }

@@ -142,6 +142,7 @@ const char *step_current(void);
 /* acts.c */
 void acts_perform(const struct acts *acts);
 void write_file(const char *path, const char *value);
+int listen_at(const char *path);
 
 /* stage.c: the clean mount namespace, and where things are in it */
 #define STAGE_IMAGE "/stage/image"
@@ -172,6 +173,11 @@ void overlay_mount(const struct order *order);
 bool place_if_there(int tree, const char *name);
 void place_at(int tree, const char *name);
 int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]);
+int open_folder(const char *path);
+int open_place(int root, const char *path);
+void folder_mount(int root, const struct folder *folder);
+int volume_overlay(const char *disk, const char *nothing, bool read_only);
+void volume_place(int root, int mounted, const char *path);
 
 /* inside.c: the folder that tells a sandbox where it is; returns what its supervisor writes it by */
 int inside_mount(const struct order *order);

@@ -6,9 +6,12 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,13 +54,79 @@ void overlay_mount(const struct order *order) {
     if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the overlay came up read-only");
 }
 
+int open_folder(const char *path) {
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(fd);
+    return fd;
+}
+
+static int open_beneath(int folder, const char *name) {
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    return (int)syscall(SYS_openat2, folder, name, &how, sizeof how);
+}
+
+/* The folder at `path` in the tree below `root`, made where it is missing. The tree may be a tenant's making: no link in
+ * it is followed. */
+int open_place(int root, const char *path) {
+    char whole[4096], *rest = whole;
+    if (strlen(path) >= sizeof whole) answer_failed(step_current(), ENAMETOOLONG, path);
+    strcpy(whole, path);
+    int folder = root;
+    for (char *name; (name = strsep(&rest, "/")); ) {
+        if (mkdirat(folder, name, 0755) && errno != EEXIST) answer_failed(step_current(), errno, path);
+        int next = open_beneath(folder, name);
+        if (next < 0) answer_failed(step_current(), errno, path);
+        if (folder != root) close(folder);
+        folder = next;
+    }
+    return folder;
+}
+
+/* Mounted over itself: a link to or from what is outside of it is refused (EXDEV), and read-only it is so for every
+ * program inside, none of which may change mounts. Before the volumes, one of which may lie in it. */
+void folder_mount(int root, const struct folder *folder) {
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_RDONLY};
+    int where = open_place(root, folder->path);
+    int tree = open_tree(where, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    CHECK(tree);
+    if (folder->read_only) CHECK(mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes));
+    CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+    close(tree);
+    close(where);
+}
+
+/* A volume's disk at `disk`, with nothing below, or, to be read only, as the upper of two layers that nobody writes. */
+int volume_overlay(const char *disk, const char *nothing, bool read_only) {
+    char upper[64], work[64], both[128];
+    const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    snprintf(upper, sizeof upper, "%s/upper", disk);
+    snprintf(work, sizeof work, "%s/work", disk);
+    snprintf(both, sizeof both, "%s:%s", upper, nothing);
+    const char *const writable[][2] = {
+        {"source", "volume"}, {"lowerdir", nothing}, {"upperdir", upper}, {"workdir", work}, {NULL, NULL},
+    };
+    const char *const readable[][2] = {{"source", "volume"}, {"lowerdir", both}, {NULL, NULL}};
+    if (read_only) return new_mount("overlay", attributes | MOUNT_ATTR_RDONLY, readable);
+    int mounted = new_mount("overlay", attributes, writable);
+    struct statvfs seen;
+    /* As with the sandbox's own disk: an upper side that cannot be used makes it read-only without a word. */
+    CHECK(fstatvfs(mounted, &seen));
+    if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the volume came up read-only");
+    return mounted;
+}
+
+void volume_place(int root, int mounted, const char *path) {
+    int where = open_place(root, path);
+    CHECK(move_mount(mounted, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+    close(where);
+    close(mounted);
+}
+
 /* Puts a mount over a folder of the sandbox's root, with no link of a tenant's making on the way. False when there
  * is no such folder. */
 bool place_if_there(int tree, const char *name) {
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    int root = open(STAGE_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    CHECK(root);
-    int where = (int)syscall(SYS_openat2, root, name, &how, sizeof how);
+    int root = open_folder(STAGE_ROOT);
+    int where = open_beneath(root, name);
     close(root);
     if (where >= 0) {
         CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));

@@ -10,34 +10,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Bound by a name relative to its folder: a host path may be longer than an address can hold. */
-static int listen_at(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash + 1) >= sizeof address.sun_path)
-        answer_failed(step_current(), ENAMETOOLONG, NULL);
-    memcpy(folder, path, (size_t)(slash - path));
-    folder[slash - path] = 0;
-    strcpy(address.sun_path, slash + 1);
-    CHECK(chdir(folder));
-    unlink(address.sun_path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(fd);
-    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address));
-    CHECK(chmod(address.sun_path, 0600));
-    CHECK(listen(fd, 128));
-    return fd;
-}
 
 static pid_t spawn_child(int cgroup) {
     struct clone_args args = {

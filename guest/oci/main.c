@@ -23,7 +23,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define ROOT "root"
@@ -53,12 +52,6 @@ static void private_namespaces(void) {
     close(fd);
 }
 
-static int open_folder(const char *path) {
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    CHECK(fd);
-    return fd;
-}
-
 /* By descriptors: no path is too long for the options, and no comma in one is taken for their end. */
 static void mount_overlay(int image, int tools, int disk, const char *where) {
     char options[512], below[64] = "";
@@ -79,22 +72,22 @@ static void place_tree(const struct order *order) {
                   ROOT);
 }
 
-/* The folder at `path` in the sandbox's tree, made where it is missing. That may be a tenant's making: no link in it is
- * followed. */
-static int open_place(int root, const char *path) {
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    char whole[4096], *rest = whole;
-    if (strlen(path) >= sizeof whole) answer_failed(step_current(), ENAMETOOLONG, path);
-    strcpy(whole, path);
-    int folder = root;
-    for (char *name; (name = strsep(&rest, "/")); ) {
-        if (mkdirat(folder, name, 0755) && errno != EEXIST) answer_failed(step_current(), errno, path);
-        int next = (int)syscall(SYS_openat2, folder, name, &how, sizeof how);
-        if (next < 0) answer_failed(step_current(), errno, path);
-        if (folder != root) close(folder);
-        folder = next;
-    }
-    return folder;
+/* Shows a folder of the sandbox's tree at a name in the bundle too: a kernel of another's that mounts it from there by
+ * itself knows that it is a mount, which nobody inside can move away or remove. */
+static void show(int where, const char *name) {
+    if (mkdir(name, 0700) && errno != EEXIST) CHECK(-1);
+    int tree = open_tree(where, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    CHECK(tree);
+    CHECK(move_mount(tree, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH));
+    close(tree);
+}
+
+static void show_at(int root, const char *path, const char *kind, size_t number) {
+    char name[32];
+    snprintf(name, sizeof name, "%s-%zu", kind, number);
+    int where = open_place(root, path);
+    show(where, name);
+    close(where);
 }
 
 /* The sandbox's own /tmp, by itself: gVisor lays memory over one that is empty unless it is told what to mount there.
@@ -107,70 +100,40 @@ static void place_tmp(void) {
     int root = open_folder(ROOT);
     int tmp = (int)syscall(SYS_openat2, root, "tmp", &how, sizeof how);
     if (tmp >= 0) {
-        int tree = open_tree(tmp, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-        CHECK(tree);
-        CHECK(move_mount(tree, "", AT_FDCWD, TMP, MOVE_MOUNT_F_EMPTY_PATH));
-        close(tree);
+        show(tmp, TMP);
         close(tmp);
     }
     close(root);
 }
 
-/* As the launcher does: an overlay with nothing below passes on reads and writes, and no order to the pool's file
- * system. */
+/* As the launcher does: see its volumes.c. */
 static void place_volumes(const struct order *order) {
-    char upper[64], work[64], both[96];
+    char disk[64];
     int root = open_folder(ROOT);
+    step("folders");
+    for (size_t i = 0; i < order->folder_count; i++) {
+        folder_mount(root, &order->folders[i]);
+        show_at(root, order->folders[i].path, "folder", i);
+    }
     step("volumes");
     if (mkdir(NOTHING, 0755) && errno != EEXIST) CHECK(-1);
     for (size_t i = 0; i < order->volume_count; i++) {
         const struct volume *volume = &order->volumes[i];
-        const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-        int disk = open_folder(volume->disk);
-        snprintf(upper, sizeof upper, "/proc/self/fd/%d/upper", disk);
-        snprintf(work, sizeof work, "/proc/self/fd/%d/work", disk);
-        snprintf(both, sizeof both, "%s:%s", upper, NOTHING);
-        const char *const writable[][2] = {
-            {"source", "volume"}, {"lowerdir", NOTHING}, {"upperdir", upper}, {"workdir", work}, {NULL, NULL},
-        };
-        const char *const readable[][2] = {{"source", "volume"}, {"lowerdir", both}, {NULL, NULL}};
-        int mounted = volume->read_only ? new_mount("overlay", attributes | MOUNT_ATTR_RDONLY, readable)
-                                        : new_mount("overlay", attributes, writable);
-        int where = open_place(root, volume->path);
-        CHECK(move_mount(mounted, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
-        close(where);
-        close(mounted);
-        close(disk);
+        int fd = open_folder(volume->disk);
+        snprintf(disk, sizeof disk, "/proc/self/fd/%d", fd);
+        volume_place(root, volume_overlay(disk, NOTHING, volume->read_only), volume->path);
+        show_at(root, volume->path, "volume", i);
+        close(fd);
     }
     close(root);
-}
-
-/* A file of a name relative to its folder: a host path may be longer than an address can hold. */
-static int listen_at(const char *path, int bundle) {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash + 1) >= sizeof at.sun_path)
-        answer_failed(step_current(), ENAMETOOLONG, NULL);
-    memcpy(folder, path, (size_t)(slash - path));
-    folder[slash - path] = 0;
-    strcpy(at.sun_path, slash + 1);
-    CHECK(chdir(folder));
-    unlink(at.sun_path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(fd);
-    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at));
-    CHECK(chmod(at.sun_path, 0600));
-    CHECK(listen(fd, 128));
-    CHECK(fchdir(bundle));
-    return fd;
 }
 
 /* The socket that the supervisor listens on, for a runtime that hands it on. One that cannot closes it. */
 static void hand_socket(const struct order *order) {
     step("socket");
     int bundle = open_folder(".");
-    int listening = listen_at(order->socket, bundle);
+    int listening = listen_at(order->socket);
+    CHECK(fchdir(bundle));
     close(bundle);
     if (listening == FD_HANDED) CHECK(fcntl(listening, F_SETFD, 0));
     else CHECK(dup2(listening, FD_HANDED));
@@ -201,7 +164,7 @@ int main(int argc, char **argv) {
     CHECK(chdir(argv[2]));
     place_tree(&order);
     place_tmp();
-    if (order.volume_count) place_volumes(&order);
+    place_volumes(&order);
     hand_socket(&order);
     step("runtime");
     execv(argv[3], argv + 3);

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
-from sandboxer.backends.guest import FolderMount
+from sandboxer.backends.checks.suite import Box
+from sandboxer.backends.guest import FirstFile, FolderMount
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.kernel.errors import NotAvailable
 from sandboxer.wiring.oci import DEVIATIONS, open_oci
 from tests.support.oci import require_runtime
 from tests.support.real_backend import clear, make_order, remove_leftovers, settings_for, state_folder
@@ -42,11 +42,30 @@ async def test_the_backend_keeps_the_contract(backend: NamespacesBackend, check:
     assert not await backend.inventory()
 
 
+# Each is tried by root inside, on a folder that the host filled.
+CHANGES = (
+    "echo forged > /workspace/kept", "rm /workspace/kept", "touch /workspace/kept", "mkdir /workspace/more",
+    "chmod 666 /workspace/kept", "mv /workspace/kept /root/", "ln /workspace/kept /root/other",
+    "truncate -s 0 /workspace/kept", "mount -o remount,rw /workspace", "umount /workspace",
+    "mount -t tmpfs none /workspace", "rmdir /workspace", "mv /workspace /elsewhere",
+    "chown nobody /workspace", "setfattr -n user.x -v y /workspace/kept",
+    "python3 -c \"open('/workspace/kept', 'r+b')\"",
+)  # fmt: skip
+
+
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_folder_that_root_inside_must_not_write_to_is_refused(backend: NamespacesBackend) -> None:
-    with pytest.raises(NotAvailable):
-        backend.check_folders([FolderMount(path="workspace", is_read_only=True)])
-    order = replace(make_order(), folders=(FolderMount(path="workspace", is_read_only=True),))
-    with pytest.raises(NotAvailable):
-        await backend.provision(order)
-    assert not await backend.inventory()
+async def test_a_folder_that_root_inside_must_not_write_to_stays_as_it_is(
+    backend: NamespacesBackend,
+) -> None:
+    path = FolderMount(path="/workspace", is_read_only=True)
+    kept = FirstFile(path="/workspace/kept", text="true words")
+    order = replace(make_order(), folders=(path,), files=(kept,))
+    box = Box(backend, order, await backend.provision(order))
+    try:
+        for change in CHANGES:
+            assert await box.text(f"{change} 2>/dev/null; echo $?") != b"0\n", change
+        assert await box.text("cat /workspace/kept; ls -A /workspace; ls -d /workspace") == (
+            b"true wordskept\n/workspace\n"
+        )
+    finally:
+        await backend.teardown(order.sandbox_id)

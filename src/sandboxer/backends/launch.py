@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from sandboxer.backends.contract import Fingerprint
-from sandboxer.backends.guest import FolderMount, Guest
-from sandboxer.backends.shared import check_folder_paths
+from sandboxer.backends.guest import Guest
 from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError
 from sandboxer.kernel.values import brief_value_class, value_class
 
@@ -191,6 +190,27 @@ class Starter(Protocol):
         """Removes what starting a sandbox left, once nothing of it runs, before its cgroups. Blocks."""
 
 
+@brief_value_class
+class Counters:
+    """Counts events that tell why a command ended."""
+
+    oom_kills: int
+    pids_refused: int
+    # Not the kernel's count: how often the watch of kernel objects killed something in it.
+    object_kills: int = 0
+
+
+class Limits(Protocol):
+    """What the host counts of one sandbox."""
+
+    def counters(self) -> Counters: ...
+
+    def is_disk_full(self) -> bool: ...
+
+
+LimitsOf = Callable[[str], Limits]
+
+
 class Reach(Protocol):
     """Reaches what runs in a sandbox, and pauses it. What pauses blocks."""
 
@@ -218,9 +238,8 @@ class Means:
     # Of the backend.
     name: str
     starter: Starter
-    # None: by the path of the supervisor's socket, and by its cgroup.
-    reach: Reach | None = None
+    # Made of what says what a sandbox's limits were. None: by the path of the supervisor's socket, and by its
+    # cgroup.
+    reach: Callable[[LimitsOf], Reach] | None = None
     # What this host can do by these means, of what is found on it.
     adjust: Callable[[Fingerprint], Fingerprint] = _as_it_is
-    # Raises for folders that it cannot mount as `shared.MountsFolders` promises.
-    check_folders: Callable[[Sequence[FolderMount]], None] = check_folder_paths

@@ -7,13 +7,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sandboxer.backends.contract import Content, Fingerprint, Handle, KeptDisk, Lack, Wall
-from sandboxer.backends.guest import FolderMount
 from sandboxer.backends.launch import Means
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces import open_backend as open_namespaces
@@ -104,13 +103,12 @@ def open_oci(
     )
 
     def choose(held_fds: tuple[int, ...]) -> Means:
-        reach = GvisorReach(oci, streams=settings.streams) if kind.has_own_kernel else None
+        reach = partial(GvisorReach, oci, streams=settings.streams) if kind.has_own_kernel else None
         return Means(
             name=NAME,
             starter=OciStarter(oci, held_fds),
             reach=reach,
             adjust=lambda found: adjusted(kind, found),
-            check_folders=demand_no_folders,
         )
 
     if not kind.has_own_kernel:
@@ -131,17 +129,6 @@ def find_runtime(name: str) -> Path:
         # It would lose bytes between us and what runs inside.
         raise NotAvailable(what="ext.oci", why=f"{found} was not built by scripts/build-runsc")
     return Path(found)
-
-
-def demand_no_folders(folders: Sequence[FolderMount]) -> None:
-    """Raises NotAvailable for a folder that nobody inside could write to: the runtime's tree has none."""
-    if folders:
-        raise NotAvailable(
-            what=f"a workspace that is not for everybody inside (/{folders[0].path})",
-            why=f"{NAME} cannot keep root inside from writing to a folder",
-            promise="workspace.access",
-            hint="Ask for `rw`, attach a volume with mode `ro`, or choose a profile of another backend.",
-        )
 
 
 def _version(program: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from sandboxer.backends.contract import (
     Capacity,
@@ -35,7 +36,7 @@ from sandboxer.backends.namespaces.creation import Making, resize_box
 from sandboxer.backends.namespaces.dependencies import BackendDependencies, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.growth import Growth
-from sandboxer.backends.namespaces.guest import OwnReach, answers
+from sandboxer.backends.namespaces.guest import OwnReach, SandboxLimits, answers
 from sandboxer.backends.namespaces.holdings import Holdings, Precedence, parts_of
 from sandboxer.backends.namespaces.kept.copies import Copies, Counting
 from sandboxer.backends.namespaces.kept.disks import Keeping, Shaping
@@ -49,7 +50,7 @@ from sandboxer.backends.namespaces.tools import tools_tree
 from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.reports import CleanupReport, CostsNothing
-from sandboxer.backends.shared import can_lie_over, pidfd_of, threads_of
+from sandboxer.backends.shared import can_lie_over, check_folder_paths, pidfd_of, threads_of
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable, or_not_found
 from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
@@ -96,7 +97,7 @@ class NamespacesBackend(CostsNothing):
         return can_lie_over(self.dependencies.image_path(tree), paths)
 
     def check_folders(self, folders: Sequence[FolderMount]) -> None:
-        self.dependencies.check_folders(folders)
+        check_folder_paths(folders)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return parts_of(self.dependencies)
@@ -417,6 +418,7 @@ async def open_backend(
         claims = await in_thread(threads, _open_claims, settings)
         stack.callback(claims.close)
         means = choose((lock_fd, claims.fd)) if choose else _own_means(settings, lock_fd, claims.fd)
+        limits = partial(SandboxLimits, cgroups, pool)
         dependencies = BackendDependencies(
             settings=settings,
             boot_id=boot_id(),
@@ -427,9 +429,10 @@ async def open_backend(
             ranges=UidRanges(settings.uid_base, settings.uid_ranges, claims),
             name=means.name,
             adjust=means.adjust,
-            check_folders=means.check_folders,
             launcher=means.starter,
-            reach=means.reach or OwnReach(boxes, cgroups, pool, streams=settings.streams),
+            reach=means.reach(limits)
+            if means.reach
+            else OwnReach(boxes, cgroups, limits, streams=settings.streams),
             deaths=DeathWatch(),
             threads=threads,
             unmounts=unmounts,

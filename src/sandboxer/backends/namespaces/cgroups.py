@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandboxer.backends.contract import Resources
-from sandboxer.backends.launch import Births
+from sandboxer.backends.launch import Births, Counters
 from sandboxer.backends.shared import opened
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.values import brief_value_class, is_sandbox_id
@@ -53,16 +53,6 @@ FIGURES = {
     "cpu": {"v2": {"cpu_limit": "cpu.max"}, "v1": {"cpu_limit": "cpu.cfs_quota_us"}},
 }
 CONTROLLERS = ("memory", "cpu", "pids")
-
-
-@brief_value_class
-class Counters:
-    """Counts events that tell why a command ended."""
-
-    oom_kills: int
-    pids_refused: int
-    # Not the kernel's count: how often the watch of kernel objects killed something in it.
-    object_kills: int = 0
 
 
 @brief_value_class

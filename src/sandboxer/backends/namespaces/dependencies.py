@@ -10,14 +10,13 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from sandboxer.backends.contract import Capacity, Fingerprint, Resources
-from sandboxer.backends.guest import FolderMount
 from sandboxer.backends.launch import Reach, Starter
 from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch
 from sandboxer.backends.namespaces.cgroups import Cgroups
@@ -159,7 +158,6 @@ class BackendDependencies:
     counting: Counting
     # Makes what this host can do what it can do by these means.
     adjust: Callable[[Fingerprint], Fingerprint]
-    check_folders: Callable[[Sequence[FolderMount]], None]
     # The layer below every image (see `tools`).
     tools: Path
     promised: Promised = field(default_factory=Promised)

@@ -14,7 +14,7 @@ from sandboxer.backends.namespaces.dependencies import VOLUME, BackendDependenci
 from sandboxer.backends.namespaces.kept.disks import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage, check_kept_id
 from sandboxer.backends.namespaces.pool import BIRTH, MB
-from sandboxer.backends.shared import check_volume_paths, opened
+from sandboxer.backends.shared import check_folder_paths, check_volume_paths, opened
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.kernel.tasks import in_thread
 from sandboxer.kernel.values import is_volume_id
@@ -213,7 +213,7 @@ class VolumeKeeping:
 def check_attachable(dependencies: BackendDependencies, order: Order) -> None:
     """Whether its volumes are there, and free for it. No await may come before the order's box is known."""
     check_volume_paths(order.volumes)
-    dependencies.check_folders(order.folders)
+    check_folder_paths(order.folders)
     for mount in order.volumes:
         _check_there(dependencies, mount.volume_id)
         if mount.volume_id in dependencies.exchanged:

@@ -95,15 +95,27 @@ def _mounts(
 ) -> list[Mapping[str, object]]:
     terminals = f"max={order.ptys}"
     memory = f"size={order.shm_bytes}"
-    own_tmp = _mount("/tmp", "bind", str(bundle / "tmp"), "bind", "rw", "nosuid", "nodev")
     return [
-        *([own_tmp] if kind.has_own_kernel else []),
+        *(_own_mounts(order, bundle) if kind.has_own_kernel else []),
         _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
         _mount("/dev", "tmpfs", "tmpfs", "nosuid", "noexec", "strictatime", "mode=755", "size=64k"),
         _mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", terminals),
         _mount("/dev/shm", "tmpfs", "shm", "nosuid", "nodev", "mode=1777", memory),
         _mount("/run/sandboxer", "tmpfs", "tmpfs", "nosuid", "nodev", "noexec", "mode=0755", "size=256k"),
         _mount(PROGRAMS, "bind", str(programs), "bind", "ro", "nosuid", "nodev"),
+    ]
+
+
+def _own_mounts(order: LaunchOrder, bundle: Path) -> list[Mapping[str, object]]:
+    """What a kernel of its own has to know as mounts: to it, those of the tree are folders like any other."""
+    folders = [("folder", path, is_read_only) for path, is_read_only in order.folders]
+    volumes = [("volume", path, is_read_only) for _, path, is_read_only in order.volumes]
+    shown = [("tmp", "tmp", False)]
+    for of_a_kind in (folders, volumes):
+        shown += [(f"{kind}-{number}", path, ro) for number, (kind, path, ro) in enumerate(of_a_kind)]
+    return [
+        _mount(f"/{path}", "bind", str(bundle / name), "bind", "ro" if ro else "rw", "nosuid", "nodev")
+        for name, path, ro in shown
     ]
 
 

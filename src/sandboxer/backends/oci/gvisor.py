@@ -14,14 +14,16 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandboxer.backends.guest import Command, Connection, Files, Process, ProcessInfo, Relay
+from sandboxer.backends.guest import Command, Process, ProcessInfo
+from sandboxer.backends.launch import LimitsOf
 from sandboxer.backends.oci.bundle import DOOR_PORT
 from sandboxer.backends.oci.starter import OciSettings
 from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.backends.supervisor.ends import LimitedGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Unavailable
 
@@ -34,8 +36,9 @@ class GvisorReach:
     # Its supervisor stands still with all the rest.
     answers_frozen = False
 
-    def __init__(self, settings: OciSettings, *, streams: int) -> None:
+    def __init__(self, settings: OciSettings, limits: LimitsOf, *, streams: int) -> None:
         self._settings = settings
+        self._limits = limits
         self._streams = streams
 
     def door(self, sandbox_id: str) -> Callable[[], Awaitable[socket.socket]]:
@@ -51,7 +54,8 @@ class GvisorReach:
         return enter
 
     def guest(self, sandbox_id: str) -> GvisorGuest:
-        return GvisorGuest(SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams)))
+        line = SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams))
+        return GvisorGuest(line, self._limits(sandbox_id))
 
     def control(self, sandbox_id: str) -> Path:
         places = self._settings.controls(sandbox_id)
@@ -120,58 +124,18 @@ async def _tell(control: Path, call: bytes, fd: int) -> None:
         os.close(folder)
 
 
-class GvisorGuest:
+class GvisorGuest(LimitedGuest):
     """A supervisor without a cgroup for each command: gVisor's processes are none of the host's."""
 
-    def __init__(self, line: SupervisorGuest) -> None:
-        self._line = line
-
-    @property
-    def files(self) -> Files:
-        return self._line.files
-
     async def run(self, command: Command, *, process_id: str | None = None) -> Process:
-        return await self._line.run(
+        before = self._limits.counters()
+        process = await self._line.run(
             replace(command, tag=marked(command)), process_id=process_id, forget=not command.keep
         )
-
-    async def attach(self, process_id: str) -> Process:
-        return await self._line.attach(process_id)
-
-    async def feed(
-        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
-    ) -> None:
-        await self._line.feed(process_id, data, close=close, offset=offset)
+        return self._begun(process, before, is_kept=command.keep)
 
     async def processes(self) -> Sequence[ProcessInfo]:
-        return [unmarked(info) for info in await self._line.processes()]
-
-    async def forget(self, process_id: str) -> None:
-        await self._line.forget(process_id)
-
-    async def connect(self, port: int) -> Connection:
-        return await self._line.connect(port)
-
-    async def connect_socket(self, path: str) -> Connection:
-        return await self._line.connect_socket(path)
-
-    async def listen(self, port: int) -> Relay:
-        return await self._line.listen(port)
-
-    async def unlisten(self, port: int) -> None:
-        await self._line.unlisten(port)
-
-    async def listen_inside(self) -> Relay:
-        return await self._line.listen_inside()
-
-    async def unlisten_inside(self) -> None:
-        await self._line.unlisten_inside()
-
-    async def describe(self, files: Mapping[str, str]) -> None:
-        await self._line.describe(files)
-
-    async def ping(self) -> None:
-        await self._line.ping()
+        return [unmarked(info) for info in await super().processes()]
 
 
 def marked(command: Command) -> str:
