@@ -7,7 +7,7 @@
  *
  * Where nothing can be inherited (behind a kernel of another's, whose state is saved and restored) argv[1] is
  * `port=N`: we open that port of 127.0.0.1 ourselves, and every connection to it begins with the secret that our stdin
- * holds. argv[4] may be a path then. */
+ * holds. argv[4] may be a path then. As `lines=N` it is not PID 1, but what carries lines to that port (lines.c). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lines.h"
 #include "loop.h"
 #include "names.h"
 #include "view.h"
@@ -106,6 +107,8 @@ int main(int argc, char **argv)
     /* First: nobody inside may look into us or take our socket (pidfd_getfd, /proc/1/fd). */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     bound_capabilities();
+    if (argc > 1 && !strncmp(argv[1], "lines=", 6))
+        return lines_run((uint16_t)atoi(argv[1] + 6));
     const char *port = argc > 1 && !strncmp(argv[1], "port=", 5) ? argv[1] + 5 : NULL;
     int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);

@@ -103,7 +103,7 @@ def why_no_docker() -> str | None:
 
 
 @asynccontextmanager
-async def docker_daemon() -> AsyncIterator[Docker]:
+async def docker_daemon(*options: str, storage: str = "vfs") -> AsyncIterator[Docker]:
     # A socket's path may have 107 bytes; those of pytest are longer.
     with tempfile.TemporaryDirectory(prefix="dk-", dir="/var/tmp") as made:
         home = Path(made)
@@ -115,7 +115,7 @@ async def docker_daemon() -> AsyncIterator[Docker]:
                 *("--host", f"unix://{docker.socket}", "--pidfile", str(home / "pid")),
                 *("--data-root", str(home / "data"), "--exec-root", str(home / "exec")),
                 *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
-                *("--storage-driver=vfs", f"--cgroup-parent=/{parent}"),
+                *(f"--storage-driver={storage}", f"--cgroup-parent=/{parent}", *options),
                 stdout=log,
                 stderr=log,
             )

@@ -65,6 +65,20 @@ class Settings(
     oci_runtime: Annotated[
         str, Field(description="Runtime of ext.oci (experimental): runsc, runc or crun, or a path of one.")
     ] = "runsc"
+    docker_host: Annotated[
+        str,
+        Field(
+            description="Engine of ext.docker (experimental), Docker's or Podman's: unix:///path,"
+            " tcp://host[:port] (by TLS) or ssh://[user@]host[:port][/path]."
+        ),
+    ] = "unix:///var/run/docker.sock"
+    docker_keys: Annotated[
+        Path | None,
+        Field(
+            description="Folder with ca.pem, cert.pem and key.pem for an engine by tcp://; with key and"
+            " known_hosts for one by ssh://, which without it takes those of the user."
+        ),
+    ] = None
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
         "profile.agent-dev"
     )
