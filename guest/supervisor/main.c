@@ -7,7 +7,8 @@
  *
  * Where nothing can be inherited (behind a kernel of another's, whose state is saved and restored) argv[1] is
  * `port=N`: we open that port of 127.0.0.1 ourselves, and every connection to it begins with the secret that our stdin
- * holds. argv[4] may be a path then. As `lines=N` it is not PID 1, but what carries lines to that port (lines.c). */
+ * holds; as `lines=N` it is not PID 1, but what carries lines to that port (lines.c). Where a container engine of another
+ * host starts us it is `socket=PATH`: we listen there, in a folder which that host sees too. argv[4] may be a path then. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "lines.h"
@@ -102,6 +104,20 @@ static int open_door(const char *port)
     return fd;
 }
 
+/* Its folder says who may come: the socket itself is for all. One of before a restart is replaced. */
+static int open_socket(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || strlen(path) >= sizeof at.sun_path)
+        return -1;
+    strcpy(at.sun_path, path);
+    unlink(path);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || chmod(path, 0666) || listen(fd, MAX_CONNS))
+        return -1;
+    return fd;
+}
+
 int main(int argc, char **argv)
 {
     /* First: nobody inside may look into us or take our socket (pidfd_getfd, /proc/1/fd). */
@@ -110,10 +126,13 @@ int main(int argc, char **argv)
     if (argc > 1 && !strncmp(argv[1], "lines=", 6))
         return lines_run((uint16_t)atoi(argv[1] + 6));
     const char *port = argc > 1 && !strncmp(argv[1], "port=", 5) ? argv[1] + 5 : NULL;
+    const char *place = argc > 1 && !strncmp(argv[1], "socket=", 7) ? argv[1] + 7 : NULL;
     int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
     int device = argc > 5 ? view_open(atoi(argv[5])) : -1;
-    if (port && (listen_fd = open_door(port)) >= 0 && listen_fd < 3) {
+    if (port || place)
+        listen_fd = port ? open_door(port) : open_socket(place);
+    if (listen_fd >= 0 && listen_fd < 3 && (port || place)) {
         int low = listen_fd;
         listen_fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
         close(low);

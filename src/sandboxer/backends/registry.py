@@ -29,6 +29,7 @@ from sandboxer.kernel.values import value_class
 GROUP = "sandboxer.backends"
 _OURS = "sandboxer"
 SHIPPED: Mapping[str, str] = {
+    "ext.compose-ssh": "sandboxer.wiring.compose_ssh:open_backend",
     "ext.docker": "sandboxer.wiring.docker:open_backend",
     "ext.namespaces": "sandboxer.backends.namespaces:open_backend",
     "ext.oci": "sandboxer.wiring.oci:open_backend",

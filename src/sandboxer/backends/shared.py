@@ -9,13 +9,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.contract import VolumeMount
+from sandboxer.backends.contract import Handle, VolumeMount
 from sandboxer.backends.guest import FolderMount
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
 
@@ -42,6 +42,17 @@ class MountsFolders(Protocol):
 
     def check_folders(self, folders: Sequence[FolderMount]) -> None:
         """Raises InvalidRequest for a path where no folder can be mounted."""
+
+
+@runtime_checkable
+class RunsStacks(Protocol):
+    """A backend that brings up the services of a compose file in the workspace, beside the sandbox."""
+
+    async def bring_up(self, handle: Handle, bundle: str | None, variables: Mapping[str, str]) -> bool:
+        """Brings up what the file says that is named, or found by its name, with these variables, and waits
+        until it is ready. Up already is success. Returns False if there is no such file. Raises
+        ProvisionFailed, and InvalidRequest for what is no path.
+        """
 
 
 def check_folder_paths(folders: Sequence[FolderMount]) -> None:

@@ -86,9 +86,18 @@ class Promises:
     instructions_path: str | None = None
     # Told inside.
     instructions_ref: str | None = None
+    # A compose file of the workspace, where its backend brings one up.
+    bundle: str | None = None
     # Beside those of its profile.
     secret_refs: tuple[str, ...] = ()
     answered: tuple[Answered, ...] = ()
+
+    @property
+    def expects_bundle(self) -> bool:
+        """Says whether the compose file must be there when the sandbox begins."""
+        return self.bundle is not None and not any(
+            one.wish == "inputs.compose_bundle_ref" for one in self.answered
+        )
 
     def folders(self, *, is_ready: bool = True) -> tuple[FolderMount, ...]:
         """Return what its backend has to mount for the workspace; until it is ready, what is to be put into
@@ -132,17 +141,21 @@ def promised(
         raise InvalidRequest(field="workspace.access", why=why)
     _check_volumes(access, volumes)
     scripts = ("" if is_copy else profile.setup.instructions, wishes.instructions or "")
+    instructions = tuple(text for text in scripts if text.strip())
+    bundle, is_filled = _bundle(inputs), bool(repository or instructions or is_copy)
     return Promises(
         scope=wishes.scope or profile.scope,
         workspace_mode=wishes.workspace_mode or profile.workspace_mode,
         workspace_access=access,
         repository=repository,
-        instructions=tuple(text for text in scripts if text.strip()),
+        instructions=instructions,
         instructions_path=by_path,
         instructions_ref=wishes.instructions_ref,
+        bundle=bundle,
         secret_refs=wishes.secret_refs,
         answered=(
             *answered,
+            *_stack(inputs, bundle, is_filled=is_filled),
             *_reference(wishes.instructions_ref, by_path),
             *_placed(wishes, profile, {*host_names, LOCAL, profile.backend}),
         ),
@@ -224,6 +237,28 @@ def _instructions_path(reference: str | None, repository: Repository | None) -> 
     return None if ".." in reference.split("/") else reference
 
 
+def _bundle(inputs: Mapping[str, object]) -> str | None:
+    """Return the compose file that the inputs name; None for what is no path in a workspace."""
+    named = inputs.get("compose_bundle_ref")
+    if not isinstance(named, str) or not named or not named.isprintable() or len(named) > 255:
+        return None
+    is_elsewhere = named.startswith(("/", "-")) or ".." in named.split("/") or "://" in named
+    return None if is_elsewhere else named
+
+
+def _stack(inputs: Mapping[str, object], bundle: str | None, *, is_filled: bool) -> tuple[Answered, ...]:
+    """Answer who names a compose file that is not there when the sandbox begins."""
+    if inputs.get("compose_bundle_ref") is None or (bundle is not None and is_filled):
+        return ()
+    reason = (
+        "it is no path of a file in the workspace, so no stack is made of it"
+        if bundle is None
+        else "nothing puts it into the workspace before the sandbox is ready: once it is there, a stop and a"
+        " resume bring it up"
+    )
+    return (Answered(wish="inputs.compose_bundle_ref", honoured=False, reason=reason),)
+
+
 def _reference(reference: str | None, by_path: str | None) -> tuple[Answered, ...]:
     if reference is None or by_path is not None:
         return ()
@@ -290,6 +325,8 @@ def from_json(kept: Mapping[str, Any] | None) -> Promises:
         instructions=tuple(kept["instructions"]),
         instructions_path=kept["instructions_path"],
         instructions_ref=kept["instructions_ref"],
+        # Records of before it was kept have none.
+        bundle=kept.get("bundle"),
         secret_refs=tuple(kept["secret_refs"]),
         answered=tuple(Answered(**one) for one in kept["answered"]),
     )

@@ -21,7 +21,13 @@ from sandboxer.kernel.errors import InvalidRequest, in_plain_words
 from sandboxer.kernel.program import GUEST, PROFILES
 from sandboxer.settings.edges import EdgeSettings, IdentitySettings
 from sandboxer.settings.payments import PaymentSettings
-from sandboxer.settings.work import AccessSettings, ArtifactSettings, WorkSettings, host_mirrors
+from sandboxer.settings.work import (
+    AccessSettings,
+    ArtifactSettings,
+    ComposeHost,
+    WorkSettings,
+    host_mirrors,
+)
 
 __all__ = ["KNOWN", "NOTIFY", "PREFIX", "Settings", "load_settings", "take_notify_address"]
 
@@ -77,6 +83,13 @@ class Settings(
         Field(
             description="Folder with ca.pem, cert.pem and key.pem for an engine by tcp://; with key and"
             " known_hosts for one by ssh://, which without it takes those of the user."
+        ),
+    ] = None
+    compose_ssh: Annotated[
+        ComposeHost | None,
+        Field(
+            description="Host of ext.compose-ssh, as JSON: `host`, `key` and `known_hosts` (files of this"
+            " machine), `user`, `port`, `remote_dir`, `image`, `ready_within`, `at_most`."
         ),
     ] = None
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
@@ -276,6 +289,7 @@ _JSON_EXAMPLES = {
     "invoices": '{"expires_after": "1h"}',
     "hot_wallet": '{"file": "/…", "password_file": "/…", "caps": {"LTC": {"payment": "1", "day": "5"}}}',
     "gift_cards": '{"max_cents": 50000}',
+    "compose_ssh": '{"host": "sandboxer01", "key": "/…/id_ed25519", "known_hosts": "/…/known_hosts"}',
     "socket_accounts": '{"anna": "search-team"}',
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -33,6 +34,24 @@ def host_mirrors(environment: Mapping[str, str]) -> Iterator[str]:
         with suppress(InvalidRequest, ValueError):
             if hosts_of(known.get(name, "")):
                 yield f"{name}={known[name]}"
+
+
+class ComposeHost(BaseModel, frozen=True, extra="forbid"):
+    """Says where `ext.compose-ssh` makes its sandboxes. Secrets are named by the paths of their files."""
+
+    host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{1,255}$")]
+    key: Path
+    # Only a host whose key stands there is spoken to.
+    known_hosts: Path
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = "root"
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    remote_dir: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._-]+)+$", max_length=50)] = (
+        "/var/lib/sandboxer-stacks"
+    )
+    # Of the host's engine; None: this platform's own base images are sent there.
+    image: str | None = None
+    ready_within: str = "5m"
+    at_most: Annotated[int, Field(ge=1, le=1000)] = 20
 
 
 class WorkSettings(BaseModel, defer_build=True):

@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.docker.container import CARRIER, Seen, name_of, seen
 from sandboxer.backends.docker.engine import Answer, Engine, message_of
 from sandboxer.backends.docker.lines import Lines, Outputs
-from sandboxer.backends.guest import Command, ProcessInfo
-from sandboxer.backends.supervisor.client import OnKill, SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
-from sandboxer.backends.supervisor.process import SupervisorProcess
+from sandboxer.backends.supervisor.marked import MarkedGuest
 from sandboxer.kernel.errors import BackendLost, ProvisionFailed, Unavailable
 
 BOOT_S = 30.0
 # How long what carries lines stays inside when there are none.
 IDLE_S = 60.0
-# Divides a command's deadline from its tag, in what the supervisor keeps of it.
-_MARK = "\x1f"
 
 
 async def look(engine: Engine, sandbox_id: str) -> Seen | None:
@@ -64,43 +60,11 @@ async def boot(engine: Engine, sandbox_id: str, secret: bytes) -> None:
         writer.close()
 
 
-class DockerGuest(SupervisorGuest):
-    """A supervisor without a cgroup for each command: those of a container are the engine's."""
-
-    async def run(
-        self,
-        command: Command,
-        *,
-        process_id: str | None = None,
-        cgroup_fd: int | None = None,
-        on_kill: OnKill | None = None,
-        forget: bool = False,
-    ) -> SupervisorProcess:
-        return await super().run(replace(command, tag=_marked(command)), process_id=process_id, forget=forget)
-
-    async def processes(self) -> Sequence[ProcessInfo]:
-        return [_unmarked(info) for info in await super().processes()]
-
-
-def _marked(command: Command) -> str:
-    """Keeps a deadline with the command, where a restarted server finds it."""
-    if command.deadline is None:
-        return command.tag
-    return f"{int(command.deadline * 1000)}{_MARK}{command.tag}"
-
-
-def _unmarked(info: ProcessInfo) -> ProcessInfo:
-    before, mark, tag = info.tag.partition(_MARK)
-    if not mark or not before.isdigit():
-        return info
-    return replace(info, tag=tag, deadline=int(before) / 1000)
-
-
 @dataclass(slots=True)
 class _Reached:
     """A sandbox that was talked to."""
 
-    guest: DockerGuest
+    guest: MarkedGuest
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     lines: Lines | None = None
     secret: bytes = b""
@@ -114,7 +78,7 @@ class Reach:
         self._streams = streams
         self._reached: dict[str, _Reached] = {}
 
-    def guest(self, sandbox_id: str) -> DockerGuest:
+    def guest(self, sandbox_id: str) -> MarkedGuest:
         return self._of(sandbox_id).guest
 
     def set_frozen(self, sandbox_id: str, is_frozen: bool) -> None:
@@ -132,7 +96,7 @@ class Reach:
 
     def _of(self, sandbox_id: str) -> _Reached:
         if (known := self._reached.get(sandbox_id)) is None:
-            guest = DockerGuest(self._door(sandbox_id), gate=Gate(self._streams))
+            guest = MarkedGuest(self._door(sandbox_id), gate=Gate(self._streams))
             known = self._reached[sandbox_id] = _Reached(guest)
         return known
 

@@ -25,11 +25,10 @@ from sandboxer.backends.oci.starter import OciSettings
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.ends import LimitedGuest
 from sandboxer.backends.supervisor.line import Gate
+from sandboxer.backends.supervisor.marked import marked, unmarked
 from sandboxer.kernel.errors import BackendLost, Unavailable
 
 DIAL_TIMEOUT_S = 10.0
-# Divides a command's deadline from its tag, in what the supervisor keeps of it.
-_MARK = "\x1f"
 
 
 class GvisorReach:
@@ -136,17 +135,3 @@ class GvisorGuest(LimitedGuest):
 
     async def processes(self) -> Sequence[ProcessInfo]:
         return [unmarked(info) for info in await super().processes()]
-
-
-def marked(command: Command) -> str:
-    """Keeps a deadline with the command, where a restarted server finds it."""
-    if command.deadline is None:
-        return command.tag
-    return f"{int(command.deadline * 1000)}{_MARK}{command.tag}"
-
-
-def unmarked(info: ProcessInfo) -> ProcessInfo:
-    before, mark, tag = info.tag.partition(_MARK)
-    if not mark or not before.isdigit():
-        return info
-    return replace(info, tag=tag, deadline=int(before) / 1000)

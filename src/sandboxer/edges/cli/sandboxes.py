@@ -65,6 +65,8 @@ print(json.dumps({
 _AS_EXPECTED = frozenset({"requested", "placed", "probe_passed", "claimed_warm"})
 # What a trust level is to a person.
 NETWORKS = {"zero": "none", "semi": "filtered"}
+# Brings up the compose file in the workspace of what it makes.
+_WITH_STACK = "ext.compose-ssh"
 app = typer.Typer(rich_markup_mode="rich")
 profiles = group("What sandboxes can be made of.")
 groups = {"profile": profiles}
@@ -136,10 +138,19 @@ def create(
     wanted |= {"workspace": _given(access=workspace), "placement": _given(prefer=host and [host])}
     sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
     if brought is not None:
-        brought.into(sandbox, "/workspace")
+        _fill(sandbox, brought)
     if quiet:
         return Answer(sandbox.info, sandbox.id)
     return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
+
+
+def _fill(sandbox: SandboxHandle, brought: Brought) -> None:
+    """Copies a folder of this machine into its workspace, and brings up the stack that lies in it."""
+    brought.into(sandbox, "/workspace")
+    if sandbox.info.backend == _WITH_STACK:
+        # It is brought up when the sandbox starts.
+        sandbox.stop()
+        sandbox.resume()
 
 
 def _given(**values: object) -> dict[str, object] | None:

@@ -45,7 +45,13 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
-from sandboxer.sandboxes.use_cases.preparation import Preparation, preparation_of, prepare, start_closed
+from sandboxer.sandboxes.use_cases.preparation import (
+    Preparation,
+    bring_stack_up,
+    preparation_of,
+    prepare,
+    start_closed,
+)
 from sandboxer.sandboxes.warm import Spare
 from sandboxer.store.repository import Also
 
@@ -312,6 +318,8 @@ async def establish(
         report = await prepare(dependencies, handle, sandbox, setup)
         if not setup.is_empty:
             watch.lap("setup")
+        if await bring_stack_up(dependencies, handle, sandbox):
+            watch.lap("stack")
         if first.folders != whole.folders:
             handle = await start_closed(dependencies, backend, sandbox, handle, whole)
             watch.lap("closed")

@@ -18,6 +18,7 @@ from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases.preparation import bring_stack_up
 
 Change = Callable[[Sandbox], Awaitable[Mapping[str, object]]]
 Undo = Callable[[Sandbox], Awaitable[None]]
@@ -94,6 +95,7 @@ async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> H
     handle = await stopper.resume(_handle(sandbox), sandbox.order())
     try:
         await dependencies.on_start(sandbox, handle)
+        await bring_stack_up(dependencies, handle, sandbox)
     except BaseException:
         await stopper.stop(handle)
         raise

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sandboxer.backends.contract import Backend, Handle, Order, Stops
 from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
+from sandboxer.backends.shared import RunsStacks
 from sandboxer.kernel.errors import NotAvailable, ProvisionFailed
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies, secret_refs_of
@@ -66,6 +67,22 @@ async def prepare(
     if not setup.report:
         return None
     return _parse_report(await _run(guest, _shell("setup.report", setup.report), env, secrets))
+
+
+async def bring_stack_up(dependencies: SandboxDependencies, handle: Handle, sandbox: Sandbox) -> bool:
+    """Bring up the services of the compose file in its workspace, where its backend does that. Returns
+    whether there are any.
+
+    Raises ProvisionFailed if they do not come up, or if the file that was to be there is not.
+    """
+    backend, promises = dependencies.backend_of(sandbox), sandbox.promises
+    if not isinstance(backend, RunsStacks):
+        return False
+    is_up = await backend.bring_up(handle, promises.bundle, dependencies.environment(sandbox))
+    if not is_up and promises.expects_bundle:
+        task = Task(promise="inputs.compose_bundle_ref")
+        raise _failed(task, f"there is no file {promises.bundle} in the workspace")
+    return is_up
 
 
 async def start_closed(
