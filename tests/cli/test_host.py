@@ -180,7 +180,9 @@ def test_a_backend_of_a_file_is_listed_and_checked_and_one_that_is_wrong_says_wh
         "from sandboxer.backends.scripted import DEVIATIONS, Scripted\n\n\n"
         "@asynccontextmanager\nasync def open_backend(settings):\n    yield Scripted(name='ext.rack')\n"
     )
-    (tmp_path / "rack.yaml").write_text("id: ext.rack\nhandler: rack:open_backend\n")
+    (tmp_path / "rack.yaml").write_text(
+        "id: ext.rack\nhandler: rack:open_backend\nexperimental: it is young\n"
+    )
     (tmp_path / "broken.yaml").write_text("id: ext.broken\nhandler: broken:open_backend\nextras: [gpu]\n")
     (tmp_path / "broken.py").write_text("import not_installed_at_all\n")
     cli = Cli(NOBODY.environment | {"SANDBOXER_EXTENSIONS_DIR": str(tmp_path)})
@@ -191,7 +193,9 @@ def test_a_backend_of_a_file_is_listed_and_checked_and_one_that_is_wrong_says_wh
         "source": str(tmp_path / "rack.yaml"),
         "used": False,
         "trouble": None,
+        "experimental": "it is young",
     }
+    assert "experimental: ext.rack, it is young" in cli("backend", "list").out
     assert "pip install 'broken[gpu]'" in found["ext.broken"]["trouble"]
     assert "pip install 'broken[gpu]'" in " ".join(cli("backend", "list").out.split())
     assert cli("backend", "check", "ext.rack", "--json").json["fine"]

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.contract import Order, Resources, Trust
-from sandboxer.backends.registry import deviations_of, find_extension, find_opener, known
+from sandboxer.backends.registry import (
+    EXPERIMENTAL,
+    SHIPPED,
+    deviations_of,
+    experimental_reason,
+    find_extension,
+    find_opener,
+    known,
+)
 from sandboxer.backends.reports import CostEstimate, CostPart, estimate_of, torn_down
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
@@ -115,6 +123,22 @@ async def test_what_does_not_do_as_its_file_says_is_not_opened(
             await closing.enter_async_context(find_opener(next(iter(files)), files)(Settings()))
     assert words in str(refused.value)
     assert str(folder / "rack.yaml") in str(refused.value)
+
+
+def test_an_experimental_one_says_why_by_its_file_or_by_its_module(folder: Path) -> None:
+    assert experimental_reason("ext.rack", load_extensions(folder)) is None
+    (folder / "rack.py").write_text(MODULE + '\nEXPERIMENTAL = "it stands in a cellar"\n')
+    assert experimental_reason("ext.rack", load_extensions(folder)) == "it stands in a cellar"
+    (folder / "rack.yaml").write_text(RACK + "experimental: nobody tried it\n")
+    files = load_extensions(folder)
+    assert known(files)["ext.rack"].experimental == "nobody tried it"
+    assert experimental_reason("ext.rack", files) == "nobody tried it"
+
+
+def test_those_shipped_that_are_experimental_say_so_before_they_are_loaded() -> None:
+    assert set(EXPERIMENTAL) <= set(SHIPPED)
+    assert {name: one.experimental for name, one in known().items() if one.experimental} == EXPERIMENTAL
+    assert experimental_reason("ext.namespaces") is None
 
 
 async def test_one_that_costs_money_has_to_say_how_much(folder: Path) -> None:

@@ -35,6 +35,10 @@ SHIPPED: Mapping[str, str] = {
     "ext.oci": "sandboxer.wiring.oci:open_backend",
     "ext.scripted": "sandboxer.backends.scripted:open_backend",
 }
+# Those shipped that never ran against what they drive, and why. Routing takes one only where it is named.
+EXPERIMENTAL: Mapping[str, str] = {
+    "ext.compose-ssh": "its contract suite has not run against a real host in this release",
+}
 
 Opener = Callable[..., AbstractAsyncContextManager[Backend]]
 
@@ -75,6 +79,8 @@ class Extension:
     capabilities: frozenset[Capability] = frozenset()
     # Somebody else charges for its sandboxes, so it has to say how much.
     is_metered: bool = False
+    # Why nobody should rely on it yet. A package says it in its module: `experimental_reason` knows both.
+    experimental: str | None = None
 
 
 Extensions = Mapping[str, Extension]
@@ -83,7 +89,10 @@ NONE: Extensions = {}
 
 def known(files: Extensions = NONE) -> dict[str, Extension]:
     """Returns all backends that can be used here by name: `files` are those that the operator's name."""
-    shipped = {name: Extension(name=name, handler=place, source="shipped") for name, place in SHIPPED.items()}
+    shipped = {
+        name: Extension(name=name, handler=place, source="shipped", experimental=EXPERIMENTAL.get(name))
+        for name, place in SHIPPED.items()
+    }
     announced = {entry.name: _announced(entry) for entry in entry_points(group=GROUP)}
     return {**announced, **files, **shipped}
 
@@ -114,6 +123,17 @@ def deviations_of(name: str, files: Extensions = NONE) -> dict[str, str]:
     """Returns which checks of the contract a backend says that it does not pass, with its reasons."""
     declared: Mapping[str, str] = getattr(_module(find_extension(name, files)), "DEVIATIONS", {})
     return dict(declared)
+
+
+def experimental_reason(name: str, files: Extensions = NONE) -> str | None:
+    """Returns why a backend is experimental, as its file or `EXPERIMENTAL` of its module says; None if it is
+    not. Routing takes an experimental one only where it is named. Raises as `find_opener` does.
+    """
+    extension = find_extension(name, files)
+    if extension.experimental is not None or name in SHIPPED:
+        return extension.experimental
+    said: str | None = getattr(_module(extension), "EXPERIMENTAL", None)
+    return said
 
 
 def _announced(entry: EntryPoint) -> Extension:

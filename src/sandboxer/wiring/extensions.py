@@ -64,6 +64,7 @@ def load_extension(file: Path) -> Extension:
         settings=settings.words(),
         capabilities=frozenset(top.choices("capabilities", Capability)),
         is_metered=kind is Kind.SAAS_METERED,
+        experimental=top.text("experimental", otherwise="") or None,
     )
     top.finish()
     if (beside := file.parent / f"{handler.partition(':')[0]}.py").is_file():

@@ -19,7 +19,7 @@ from rich.text import Text
 from sandboxer.backends.checks import CHECKS, CheckResult, Verdict, iterate_checks
 from sandboxer.backends.contract import Backend, Order, Resources, Trust
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.backends.registry import Extensions, deviations_of, find_opener, known
+from sandboxer.backends.registry import Extensions, deviations_of, experimental_reason, find_opener, known
 from sandboxer.backends.scaffold import new_package
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.edges.cli.options import Json
@@ -161,7 +161,8 @@ def list_(json: Json = False) -> None:
             "id": name,
             "source": one.source,
             "used": name in settings.backends,
-            "trouble": _trouble(name, files),
+            "trouble": (trouble := _trouble(name, files)),
+            "experimental": None if trouble else experimental_reason(name, files),
         }
         for files in (load_extensions(settings.extensions_dir),)
         for name, one in sorted(known(files).items())
@@ -171,6 +172,9 @@ def list_(json: Json = False) -> None:
         return
     rows = [(one["id"], "used" if one["used"] else "", one["source"]) for one in found]
     out.print(columns(rows, "BACKEND", "", "FROM"))
+    for one in found:
+        if one["experimental"] is not None:
+            out.print(Text.assemble(("\nexperimental: ", "yellow"), f"{one['id']}, {one['experimental']}"))
     for one in found:
         if one["trouble"] is not None:
             out.print(Text.assemble(("\nnot usable: ", "bold red"), str(one["trouble"])))
