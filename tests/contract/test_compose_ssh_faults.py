@@ -271,6 +271,22 @@ async def test_a_host_takes_so_many_and_an_id_once(machine: RemoteMachine) -> No
     assert await machine.is_clean()
 
 
+async def test_what_listens_for_deaths_ends_with_the_backend_or_its_connection(
+    machine: RemoteMachine,
+) -> None:
+    for breaks in (False, True):
+        async with open_compose_ssh(machine.settings(image=SMALL)) as backend:
+            hearing = asyncio.ensure_future(anext(backend.deaths()))
+            await machine.until_listeners(1)
+            if breaks:
+                await machine.break_connections()
+                await machine.until_listeners(0)
+            hearing.cancel()
+            async with asyncio.timeout(10):
+                await asyncio.wait([hearing])
+        await machine.until_listeners(0)
+
+
 async def test_a_sandbox_that_ends_by_itself_is_heard_of(
     machine: RemoteMachine, backend: ComposeSshBackend
 ) -> None:

@@ -1,9 +1,11 @@
-"""Containers of Docker and of Podman pass the contract suite, save what the backend says they cannot."""
+"""Containers of Docker and of Podman pass the contract suite, save what the backend says they cannot; those
+of Docker also on a host that is reached by TLS, or by SSH.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,22 +17,54 @@ from sandboxer.backends.docker.backend import DockerBackend
 from sandboxer.wiring.docker import DEVIATIONS
 from tests.support.engines import backend_on, docker_socket, podman_socket, require_engine
 from tests.support.real_backend import make_order
+from tests.support.remote_host import remote_machine
 
 # The engines are large: the gate does not install them.
 pytestmark = pytest.mark.slow
-SOCKETS: dict[str, Callable[[], AbstractAsyncContextManager[str]]] = {
-    "docker": docker_socket,
-    "podman": podman_socket,
+# Where an engine is, and the keys to it.
+Place = tuple[str, Path | None]
+
+
+@asynccontextmanager
+async def local_docker() -> AsyncIterator[Place]:
+    require_engine("docker")
+    async with docker_socket() as host:
+        yield host, None
+
+
+@asynccontextmanager
+async def local_podman() -> AsyncIterator[Place]:
+    require_engine("podman")
+    async with podman_socket() as host:
+        yield host, None
+
+
+@asynccontextmanager
+async def docker_by_tls() -> AsyncIterator[Place]:
+    async with remote_machine() as machine:
+        yield machine.by_tls
+
+
+@asynccontextmanager
+async def docker_by_ssh() -> AsyncIterator[Place]:
+    async with remote_machine() as machine:
+        yield machine.by_ssh
+
+
+WAYS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
+    "docker": local_docker,
+    "podman": local_podman,
+    "docker-by-tls": docker_by_tls,
+    "docker-by-ssh": docker_by_ssh,
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SOCKETS)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS)
 async def backend(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DockerBackend]:
-    require_engine(request.param)
     state: Path = tmp_path_factory.mktemp("state")
-    async with SOCKETS[request.param]() as host, backend_on(host, state) as opened:
+    async with WAYS[request.param]() as (host, keys), backend_on(host, state, keys) as opened:
         # The image takes longer than a check may.
         await opened.teardown((await opened.provision(make_order())).sandbox_id)
         yield opened

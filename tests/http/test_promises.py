@@ -4,17 +4,14 @@ ready, where its secrets are.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.access.egress.world import ADDRESS, listening
 from tests.support.egress_inside import names, run, served, world  # noqa: F401
+from tests.support.git_server import git_server
 from tests.support.http.served import Served
 
 URL = "http://example.com/tool.git"
@@ -38,35 +35,6 @@ echo tried
 """
 
 
-class _Git(BaseHTTPRequestHandler):
-    """A server of repositories: git's own, by CGI."""
-
-    protocol_version = "HTTP/1.1"
-    root: Path
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        env = {**os.environ, "GIT_PROJECT_ROOT": str(self.root), "GIT_HTTP_EXPORT_ALL": "1"}
-        env |= {"PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": self.command}
-        env |= {"CONTENT_TYPE": self.headers.get("content-type", ""), "CONTENT_LENGTH": str(len(body))}
-        env |= {"HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", "")}
-        env |= {"GIT_PROTOCOL": self.headers.get("git-protocol", "")}
-        said = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
-        head, _, content = said.stdout.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().splitlines() if ": " in line)
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in (*fields.items(), ("content-length", str(len(content)))):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
 @pytest.fixture
 def repository(world: None, tmp_path: Path) -> Iterator[dict[str, str]]:
     """`tool.git`, at example.com; the commits by name."""
@@ -85,16 +53,8 @@ def repository(world: None, tmp_path: Path) -> Iterator[dict[str, str]]:
         commits[name] = said.stdout.strip()
     subprocess.run([*git, "tag", "v1", commits["first"]], check=True)
     subprocess.run(["git", "clone", "-q", "--bare", str(work), str(bare)], check=True)
-    handler = type("Handler", (_Git,), {"root": tmp_path / "srv"})
-    server = ThreadingHTTPServer(("", 0), handler, bind_and_activate=False)
-    server.socket.close()
-    server.socket = listening(ADDRESS, 80)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield commits
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with git_server(tmp_path / "srv"):
+        yield commits
 
 
 async def test_root_inside_cannot_write_to_a_read_only_workspace(

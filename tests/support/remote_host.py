@@ -21,8 +21,9 @@ from sandboxer.backends.compose_ssh import ComposeSshSettings, StackHost
 from tests.artifacts.engines import BUSYBOX, remove_cgroups, why_no_docker
 from tests.support.leftovers import own
 from tests.support.real_backend import GUEST_DIR, IMAGES_DIR
+from tests.support.tls_keys import make_tls_keys
 
-PORT = 2222
+PORT, TLS_PORT = 2222, 2376
 SMALL = "small:1"
 SSHD = "/usr/sbin/sshd"
 _SSHD_CONFIG = """
@@ -65,6 +66,15 @@ class RemoteMachine:
     def known_hosts(self) -> Path:
         return self.home / "known_hosts"
 
+    @property
+    def by_ssh(self) -> tuple[str, Path]:
+        """Returns where its engine is, as ext.docker is told, and the folder of the keys."""
+        return f"ssh://root@{self.address}:{PORT}{self.home}/sock", self.home
+
+    @property
+    def by_tls(self) -> tuple[str, Path]:
+        return f"tcp://{self.address}:{TLS_PORT}", self.home / "tls"
+
     def settings(
         self,
         *,
@@ -73,6 +83,7 @@ class RemoteMachine:
         image: str | None = None,
         ready_within_s: float = 60,
         at_most: int = 20,
+        accounts: Sequence[str] = (),
     ) -> ComposeSshSettings:
         host = StackHost(
             address=self.address,
@@ -88,6 +99,7 @@ class RemoteMachine:
             image=image,
             ready_within_s=ready_within_s,
             at_most=at_most,
+            accounts=frozenset(accounts),
         )
 
     async def docker(self, *words: str) -> str:
@@ -107,13 +119,21 @@ class RemoteMachine:
                 await asyncio.sleep(0.01)
                 listed = await self.docker(*words)
 
+    async def until_listeners(self, count: int) -> None:
+        """Waits until so many programs listen to the engine's events."""
+        async with asyncio.timeout(20):
+            listening = await asyncio.to_thread(_listeners, str(self.home))
+            while len(listening) != count:
+                await asyncio.sleep(0.02)
+                listening = await asyncio.to_thread(_listeners, str(self.home))
+
     async def make_small_image(self) -> str:
         """Makes an image of one static program, which serves as a sandbox and as a service."""
         tree = self.home / "tree"
         for folder in ("bin", "etc", "root", "tmp", "workspace", "run"):
             (tree / folder).mkdir(parents=True)
         shutil.copy(BUSYBOX, tree / "bin/busybox")
-        for name in ("sh", "cat", "echo", "httpd", "wget", "sleep", "rm", "test", "mkdir", "id", "dd"):
+        for name in ("sh", "cat", "echo", "httpd", "wget", "sleep", "rm", "test", "mkdir", "id", "dd", "tar"):
             (tree / "bin" / name).symlink_to("busybox")
         (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
         (tree / "etc/group").write_text("root:x:0:\n")
@@ -175,6 +195,14 @@ async def remote_machine() -> AsyncIterator[RemoteMachine]:
         await machine.begin(
             "dockerd",
             *("--host", f"unix://{home}/sock", "--pidfile", str(home / "pid")),
+            *(
+                "--host",
+                f"tcp://{machine.address}:{TLS_PORT}",
+                "--tlsverify",
+                "--tlscacert",
+                str(home / "tls/ca.pem"),
+            ),
+            *("--tlscert", str(home / "engine.pem"), "--tlskey", str(home / "engine-key.pem")),
             *("--data-root", str(home / "data"), "--exec-root", str(home / "exec")),
             *("--storage-driver=overlay2", "--ip6tables=false", f"--cgroup-parent=/{parent}"),
             log="dockerd.log",
@@ -211,6 +239,7 @@ def _part(machine: RemoteMachine) -> None:
 
 def _write_keys(machine: RemoteMachine) -> None:
     home = machine.home
+    make_tls_keys(home, machine.address)
     for name in ("key", "host_key", "other_key"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(home / name)]
         subprocess.run(argv, check=True)
@@ -224,6 +253,16 @@ def known_host(machine: RemoteMachine, key: str) -> str:
     """Returns a line of known hosts that says this is its key."""
     kind, text, _ = (machine.home / f"{key}.pub").read_text().split()
     return f"[{machine.address}]:{PORT} {kind} {text}\n"
+
+
+def _listeners(home: str) -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if words[:2] == ["docker", "events"] and any(home in word for word in words):
+                found.append(place.name)
+    return found
 
 
 def _children_of(pid: int) -> Sequence[int]:

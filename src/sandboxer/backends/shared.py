@@ -45,6 +45,14 @@ class MountsFolders(Protocol):
 
 
 @runtime_checkable
+class ServesSome(Protocol):
+    """A backend that must not make sandboxes for everybody: whoever has one may come by more."""
+
+    def serves(self, account: str) -> bool:
+        """Says whether the operator trusts this account with it. The operator needs no trust."""
+
+
+@runtime_checkable
 class RunsStacks(Protocol):
     """A backend that brings up the services of a compose file in the workspace, beside the sandbox."""
 

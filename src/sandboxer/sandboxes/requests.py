@@ -7,7 +7,8 @@ from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sandboxer.backends.contract import Fingerprint, Resources, Trust, VolumeMount
+from sandboxer.backends.contract import Backend, Fingerprint, Resources, Trust, VolumeMount
+from sandboxer.backends.shared import ServesSome
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
@@ -207,6 +208,16 @@ def check_maker(caller: Caller, makers: Makers, what: str) -> None:
         reason="image_makers",
         hint="Ask the operator to publish the image, or to allow it (SANDBOXER_IMAGE_MAKERS=everyone).",
     )
+
+
+def check_served(caller: Caller, profile: Profile, backend: Backend | None) -> None:
+    """Raise Forbidden unless the backend of this profile makes sandboxes for this caller."""
+    if isinstance(backend, ServesSome) and not (caller.is_owner or backend.serves(caller.account)):
+        raise Forbidden(
+            why=f"{profile.id} is made by {profile.backend}, which the operator opens to accounts by name",
+            reason="backend_accounts",
+            hint="Ask the operator to name your account, or take another profile (GET /v1/profiles).",
+        )
 
 
 def check_backend(profile: Profile, fingerprint: Fingerprint | None, wishes: Wishes = _NO_WISHES) -> None:

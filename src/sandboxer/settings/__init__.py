@@ -89,7 +89,7 @@ class Settings(
         ComposeHost | None,
         Field(
             description="Host of ext.compose-ssh, as JSON: `host`, `key` and `known_hosts` (files of this"
-            " machine), `user`, `port`, `remote_dir`, `image`, `ready_within`, `at_most`."
+            " machine), `user`, `port`, `remote_dir`, `image`, `ready_within`, `at_most`, `accounts`."
         ),
     ] = None
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (

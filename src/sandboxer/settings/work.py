@@ -52,6 +52,8 @@ class ComposeHost(BaseModel, frozen=True, extra="forbid"):
     image: str | None = None
     ready_within: str = "5m"
     at_most: Annotated[int, Field(ge=1, le=1000)] = 20
+    # Whoever may write a compose file can have the host by it: whom the operator trusts with it; `*`: all.
+    accounts: tuple[str, ...] = ()
 
 
 class WorkSettings(BaseModel, defer_build=True):

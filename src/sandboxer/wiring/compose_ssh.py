@@ -39,5 +39,6 @@ def open_backend(settings: Settings) -> AbstractAsyncContextManager[ComposeSshBa
             image=said.image,
             ready_within_s=parse_duration(said.ready_within, field="compose_ssh").total_seconds(),
             at_most=said.at_most,
+            accounts=frozenset(said.accounts),
         )
     )

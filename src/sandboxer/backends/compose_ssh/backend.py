@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,7 @@ from sandboxer.backends.contract import (
     Usage,
 )
 from sandboxer.backends.guest import Guest
+from sandboxer.backends.reports import CleanupReport, CostEstimate
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.backends.supervisor.marked import MarkedGuest
 from sandboxer.kernel.errors import (
@@ -57,7 +59,7 @@ AGAIN_S = 15.0
 _NO_WALLS = Lack(
     what="walls against strangers",
     why="whoever may write a compose file can have the host by it",
-    remedy="use it for your own code, or keep to profiles of ext.namespaces",
+    remedy="name the accounts that you trust with the host (`accounts`); no others are served",
 )
 
 
@@ -72,6 +74,8 @@ class ComposeSshSettings:
     ready_within_s: float = 300.0
     # Sandboxes; every one takes a network, of which an engine has about thirty.
     at_most: int = 20
+    # Whom the operator trusts with the host, beside himself; `*`: everybody.
+    accounts: frozenset[str] = frozenset()
 
 
 class ComposeSshBackend:
@@ -112,6 +116,9 @@ class ComposeSshBackend:
                 why="; ".join(f"{one.what}: {one.why}" for one in seen.lacks[:-1] or seen.lacks)
             )
 
+    def serves(self, account: str) -> bool:
+        return bool(self._settings.accounts & {account, "*"})
+
     def check_image(self, image: str) -> None:
         if self._settings.image is not None and image in ("base", self._settings.image):
             return
@@ -144,10 +151,18 @@ class ComposeSshBackend:
 
     # ---- one sandbox ----
 
-    async def provision(self, order: Order) -> Handle:
+    async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
+        """Estimates nothing: whoever has the host pays for it, with or without sandboxes."""
+        self._check(order)
+        return CostEstimate(unit="usd")
+
+    def _check(self, order: Order) -> None:
         if order.origin is not None or order.volumes or order.folders:
             raise NotAvailable(what="a disk that was kept, or a volume", why=f"{NAME} has none")
         self.check_image(order.image)
+
+    async def provision(self, order: Order) -> Handle:
+        self._check(order)
         async with self._lock(order.sandbox_id):
             making = asyncio.ensure_future(self._make(order))
             try:
@@ -224,8 +239,11 @@ class ComposeSshBackend:
         return handle
 
     async def teardown(self, sandbox_id: str) -> None:
+        await self.teardown_with_report(sandbox_id)
+
+    async def teardown_with_report(self, sandbox_id: str) -> CleanupReport:
         async with self._lock(sandbox_id):
-            await to_the_end(self._remove(sandbox_id))
+            return await to_the_end(self._remove(sandbox_id))
 
     async def bring_up(self, handle: Handle, bundle: str | None, variables: Mapping[str, str]) -> bool:
         """Brings up the compose file that is named, or that lies in the workspace, and waits until it is
@@ -275,20 +293,18 @@ class ComposeSshBackend:
             # The inventory finds it.
             log.warning("something of %s may be left: %s", sandbox_id, error)
 
-    async def _remove(self, sandbox_id: str) -> None:
+    async def _remove(self, sandbox_id: str) -> CleanupReport:
         remote_dir = self._settings.host.remote_dir
         done = await self._done(engine.REMOVE, remote_dir, sandbox_id)
         removed = Counter(done.stdout.decode(errors="replace").split())
         if sandbox_id in await self.inventory() and (image := self._image(None)) is not None:
             last = await self._host.run(engine.REMOVE_FOLDER, remote_dir, sandbox_id, image)
             removed += Counter(last.stdout.decode(errors="replace").split())
-        left = done.stderr.decode(errors="replace").strip()
-        if removed or left:
-            log.info("%s is gone from %s: %s; left: %s", sandbox_id, NAME, dict(removed), left or "nothing")
+        left = tuple(done.stderr.decode(errors="replace").strip().splitlines())
         if sandbox_id in await self.inventory():
-            raise Unavailable(
-                why=f"something of {sandbox_id} is left on {self._settings.host.address}: {left}"
-            )
+            why = f"something of {sandbox_id} is left on {self._settings.host.address}: {'; '.join(left)}"
+            raise Unavailable(why=why)
+        return CleanupReport(removed=_counted(removed), left=left)
 
     async def _done(self, script: str, *words: str) -> Ran:
         """Runs a script that must succeed. Raises Unavailable."""
@@ -386,3 +402,8 @@ def _lacks(facts: Mapping[str, str]) -> Sequence[Lack]:
         why = f"{facts.get('free_mb')} MB are left, 512 are needed"
         found.append(Lack(what="disk", why=why, remedy="make room there"))
     return found
+
+
+def _counted(removed: Counter[str]) -> tuple[str, ...]:
+    """Returns what was removed in words: "3 containers", "folder"."""
+    return tuple(what if count == 1 else f"{count} {what}s" for what, count in removed.items())

@@ -42,10 +42,13 @@ echo "$said" >&2
 exit 1
 """
 
-# $1: the folder of all. Prints the id of each that has ended, and of each that ends from now on.
+# $1: the folder of all. Prints the id of each that has ended, and of each that ends from now on, until stdin
+# ends: a connection may break, and what listens to the engine must not stay behind.
 DEATHS = f"""
 now=$(date +%s)
 docker ps -a --filter "label={DIR_LABEL}=$1" --filter status=exited --format '{{{{.Label "{ID_LABEL}"}}}}'
+exec 3<&0
+(cat <&3; ! grep -q events "/proc/$$/cmdline" || kill "$$") >/dev/null 2>&1 &
 exec docker events --since "$now" --filter type=container --filter event=die --filter "label={DIR_LABEL}=$1" \
     --format '{{{{index .Actor.Attributes "{ID_LABEL}"}}}}'
 """

@@ -28,6 +28,8 @@ KEEPALIVE_S = 10
 # An sshd allows ten on one connection (MaxSessions), unless it is told otherwise; one watches for deaths.
 SESSIONS = 8
 COMMAND_S = 120.0
+# For a host to say that a channel is closed.
+CLOSE_S = 5.0
 _PIECE = 64 * 1024
 # How long what was written before a hang-up is still sent.
 _FINISH_S = 30.0
@@ -88,13 +90,13 @@ class RemoteHost:
         return Ran(code=code, stdout=_as_bytes(stdout), stderr=_as_bytes(stderr))
 
     async def lines(self, script: str, *words: str) -> AsyncIterator[str]:
-        """Yields the lines that a script prints, until it ends or the connection does. Raises Unavailable."""
+        """Yields the lines that a script prints, until it ends or the connection does. The script has to end
+        with its stdin, which is how it learns that nobody reads any more. Raises Unavailable.
+        """
         command = shlex.join(["/bin/sh", "-c", script, "sh", *words])
         connection = await self._connected()
         try:
-            async with connection.create_process(
-                command, encoding=None, stdin=asyncssh.DEVNULL, stderr=asyncssh.DEVNULL
-            ) as process:
+            async with _process(connection, command, stdin=asyncssh.PIPE, stderr=asyncssh.DEVNULL) as process:
                 async for line in process.stdout:
                     yield _as_bytes(line).decode(errors="replace").strip()
         except (asyncssh.Error, OSError) as error:
@@ -137,7 +139,7 @@ class RemoteHost:
             connection = await self._connected()
             # Of nothing that is given to it, a process would not be told the end.
             given = asyncssh.PIPE if isinstance(stdin, bytes) and stdin else stdin or asyncssh.DEVNULL
-            async with connection.create_process(command, encoding=None, stdin=given) as process:
+            async with _process(connection, command, stdin=given) as process:
                 yield process
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
@@ -178,6 +180,21 @@ class RemoteHost:
 
     def _trouble(self, why: str, **facts: str) -> Unavailable:
         return Unavailable(why=f"host {self.place.address}: {why}", **{"reason": "ssh", **facts})
+
+
+@asynccontextmanager
+async def _process(
+    connection: asyncssh.SSHClientConnection, command: str, **given: Any
+) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
+    process: asyncssh.SSHClientProcess[bytes]
+    process = await connection.create_process(command, encoding=None, **given)
+    try:
+        yield process
+    finally:
+        process.close()
+        # A host tells that only once the command has ended, which may be never.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait_closed(), CLOSE_S)
 
 
 def _reason(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from sandboxer.backends.contract import (
@@ -24,6 +25,7 @@ from sandboxer.backends.docker.fingerprint import fingerprint
 from sandboxer.backends.docker.images import Loader
 from sandboxer.backends.docker.reach import Reach, boot, look
 from sandboxer.backends.guest import Guest, whole
+from sandboxer.backends.reports import CleanupReport, CostEstimate
 from sandboxer.kernel.errors import BackendLost, Conflict, ProvisionFailed, SandboxerError, Unavailable
 from sandboxer.kernel.tasks import to_the_end
 from sandboxer.kernel.values import brief_value_class, value_class
@@ -36,6 +38,8 @@ _AGAIN_S = 1.0
 # An engine may be removing the same container already.
 _REMOVE_S = 60.0
 _SIZE_S = 300.0
+# What goes with a container: its disk and its folders in memory are its own.
+_REMOVED = ("container", "disk")
 
 
 @value_class
@@ -185,7 +189,15 @@ class DockerBackend:
         except (AttributeError, TypeError, ValueError) as error:
             raise Unavailable(why=f"the engine counts in other words: {error!r}") from error
 
+    async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
+        """Estimates nothing: whoever has the engine pays for its machine, with or without sandboxes."""
+        self._loader.check(container.checked(order).image)
+        return CostEstimate(unit="usd")
+
     async def teardown(self, sandbox_id: str) -> None:
+        await self.teardown_with_report(sandbox_id)
+
+    async def teardown_with_report(self, sandbox_id: str) -> CleanupReport:
         self._ending.add(sandbox_id)
         await self._reach.forget(sandbox_id)
         name = name_of(sandbox_id)
@@ -194,13 +206,14 @@ class DockerBackend:
                 "DELETE", f"/containers/{name}", params={"force": "1", "v": "1"}, accepts=(404, 409, 500)
             )
             if removed.status in (200, 204, 404):
-                return
+                return CleanupReport(removed=() if removed.status == 404 else _REMOVED)
             # Somebody else removes it, or the kernel is not done: its end is what counts.
             await self._engine.call(
                 "POST", f"/containers/{name}/wait", params={"condition": "removed"}, accepts=(404,)
             )
         if await look(self._engine, sandbox_id) is not None:
             raise Unavailable(why=f"the engine did not remove {sandbox_id}: {message_of(removed)}")
+        return CleanupReport(removed=_REMOVED)
 
     async def deaths(self) -> AsyncIterator[str]:
         wanted = {"type": ["container"], "event": ["die"], "label": [f"{container.OWNER}={self._owner}"]}

@@ -148,9 +148,14 @@ def _fill(sandbox: SandboxHandle, brought: Brought) -> None:
     """Copies a folder of this machine into its workspace, and brings up the stack that lies in it."""
     brought.into(sandbox, "/workspace")
     if sandbox.info.backend == _WITH_STACK:
-        # It is brought up when the sandbox starts.
-        sandbox.stop()
-        sandbox.resume()
+        try:
+            # It is brought up when the sandbox starts.
+            sandbox.stop()
+            sandbox.resume()
+        except BaseException:
+            # As of a create whose stack does not come up, nothing is left.
+            sandbox.destroy()
+            raise
 
 
 def _given(**values: object) -> dict[str, object] | None:

@@ -72,6 +72,7 @@ async def create(
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
     requested = _planned(dependencies, request, profile, caller)
     planning.check_trust(requested, profile, dependencies.trust_max)
+    planning.check_served(caller, profile, dependencies.backends.get(profile.backend))
     dependencies.repository.check_name(caller.account, requested.name)
     if profile.nests:
         planning.check_maker(caller, dependencies.makers, profile.id)
