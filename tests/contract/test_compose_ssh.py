@@ -15,6 +15,7 @@ from sandboxer.backends.compose_ssh import DEVIATIONS, ComposeSshBackend, open_c
 from sandboxer.backends.contract import Backend
 from tests.support.real_backend import make_order
 from tests.support.remote_host import RemoteMachine, remote_machine
+from tests.support.reported import demand_a_true_meter, demand_a_true_report, demand_an_honest_estimate
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -44,3 +45,18 @@ async def test_the_backend_keeps_the_contract(
     assert result.is_fine, result.detail
     assert not await backend.inventory()
     assert await machine.is_clean()
+
+
+async def test_the_fingerprint_says_what_the_host_is(backend: ComposeSshBackend) -> None:
+    seen = await backend.fingerprint()
+    assert seen.healthy
+    assert {"docker", "compose", "kernel", "architecture", "free_mb"} <= set(seen.facts)
+    # Whoever writes a compose file can have the host.
+    assert not seen.walls
+    assert [lack.what for lack in seen.lacks] == ["walls against strangers"]
+
+
+async def test_what_it_says_of_money_of_use_and_of_removal_is_so(backend: ComposeSshBackend) -> None:
+    await demand_an_honest_estimate(backend)
+    await demand_a_true_meter(backend)
+    await demand_a_true_report(backend, {"container", "network", "folder"})

@@ -12,12 +12,13 @@ import pytest
 import pytest_asyncio
 
 from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
-from sandboxer.backends.contract import Capability, capabilities_of
+from sandboxer.backends.contract import Capability, Wall, capabilities_of
 from sandboxer.backends.docker.backend import DockerBackend
 from sandboxer.wiring.docker import DEVIATIONS
 from tests.support.engines import backend_on, docker_socket, podman_socket, require_engine
 from tests.support.real_backend import make_order
 from tests.support.remote_host import remote_machine
+from tests.support.reported import demand_a_true_meter, demand_a_true_report, demand_an_honest_estimate
 
 # The engines are large: the gate does not install them.
 pytestmark = pytest.mark.slow
@@ -76,6 +77,29 @@ async def test_containers_keep_the_contract(backend: DockerBackend, check: Check
     result = await run_check(check, Bench(backend, make_order), deviation=DEVIATIONS.get(check.name))
     assert result.is_fine, result.detail
     assert not await backend.inventory()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_fingerprint_says_what_the_engine_is(
+    backend: DockerBackend, request: pytest.FixtureRequest
+) -> None:
+    seen = await backend.fingerprint()
+    way = request.node.callspec.params["backend"]
+    assert seen.facts["engine"].startswith("podman " if way == "podman" else "docker ")
+    assert seen.facts["address"].startswith(
+        {"docker-by-tls": "tcp://", "docker-by-ssh": "ssh://"}.get(way, "unix:///")
+    )
+    assert {Wall.FILES, Wall.PROCESSES, Wall.NETWORK, Wall.MEMORY, Wall.CPU, Wall.PIDS} <= seen.walls
+    # Overlay over ext4 limits no container, and says so.
+    assert Wall.DISK not in seen.walls
+    assert {"uid ranges", "disk limits"} <= {lack.what for lack in seen.lacks}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_it_says_of_money_of_use_and_of_removal_is_so(backend: DockerBackend) -> None:
+    await demand_an_honest_estimate(backend)
+    await demand_a_true_meter(backend)
+    await demand_a_true_report(backend, {"container", "disk"})
 
 
 @pytest.mark.asyncio(loop_scope="module")

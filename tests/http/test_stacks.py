@@ -101,6 +101,11 @@ async def test_the_validators_request_word_for_word_and_its_stack_once_the_files
     }
     await say(served, made["id"], "sh", "-c", f"cd /workspace; {WRITE}")
     path = f"/v1/sandboxes/{made['id']}"
+    away = next(one for one in made["answered"] if one["wish"] == "placement.prefer")
+    assert away["reason"] == f"there is no host sandboxer01 here; it stands on {machine.address}"
+    there = await create(served, placement={"prefer": [machine.address]})
+    assert {"wish": "placement.prefer", "honoured": True, "reason": "it stands there"} in there["answered"]
+    await served.client.delete(f"/v1/sandboxes/{there['id']}")
     for verb in ("stop", "resume"):
         assert (await served.client.post(f"{path}/{verb}", {})).status_code == 200
     assert await say(served, made["id"], *LOOK) == "it is up\n"
@@ -197,5 +202,7 @@ async def test_a_repository_is_cloned_with_its_stack_through_egress(
                 assert "inputs.repo_ref" not in {one["wish"] for one in made["answered"]}
                 seen = await say(served, made["id"], "git", "-C", "/workspace", "log", "--format=%s")
                 assert seen == "first\n"
-                fetch = "import urllib.request as r; print(r.urlopen('http://web:8000').read().decode())"
+                # What leads to the internet must not lead to its services.
+                direct = "build_opener(ProxyHandler({})).open('http://web:8000').read().decode()"
+                fetch = f"from urllib.request import *; print({direct})"
                 assert "it is up" in await say(served, made["id"], "python3", "-c", fetch)

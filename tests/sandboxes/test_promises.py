@@ -107,6 +107,9 @@ def test_a_preferred_place_is_honoured_or_answered_with_the_reason() -> None:
     assert "sandboxer01" in away.answered[0].reason
     second = of(Wishes(prefer=("sandboxer01",), fallback=("local",)))
     assert [one.honoured for one in second.answered] == [False, True]
+    there = of(Wishes(prefer=("local",), fallback=("sandboxer01",)), host_names=("sandboxer01",))
+    assert [one.honoured for one in there.answered] == [False, True]
+    assert there.answered[0].reason == "there is no host local here; it stands on sandboxer01"
     of_profile = promised(Wishes(), COMPOSE, inputs={}, trust=Trust.ZERO, is_copy=False)
     assert [one.wish for one in of_profile.answered] == ["placement.prefer", "placement.fallback"]
 

@@ -53,6 +53,15 @@ class ServesSome(Protocol):
 
 
 @runtime_checkable
+class StandsElsewhere(Protocol):
+    """A backend that may make its sandboxes on another host than this one."""
+
+    @property
+    def place(self) -> str | None:
+        """Returns the name of that host, as the operator's settings have it; None: it is this one."""
+
+
+@runtime_checkable
 class RunsStacks(Protocol):
     """A backend that brings up the services of a compose file in the workspace, beside the sandbox."""
 

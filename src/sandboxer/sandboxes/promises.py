@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -120,11 +120,12 @@ def promised(
     trust: Trust,
     is_copy: bool,
     volumes: Sequence[VolumeMount] = (),
-    host_names: Collection[str] = (LOCAL,),
+    host_names: Sequence[str] = (LOCAL,),
 ) -> Promises:
     """Return what a sandbox of these wishes is promised. Raises InvalidRequest naming what cannot be.
 
-    `is_copy`: its disk begins as a copy, and the profile's setup ran in the original.
+    `is_copy`: its disk begins as a copy, and the profile's setup ran in the original. `host_names`: where it
+    will stand; the first of them is told.
     """
     _check_texts(wishes, inputs)
     repository, answered = _repository(inputs)
@@ -157,7 +158,7 @@ def promised(
             *answered,
             *_stack(inputs, bundle, is_filled=is_filled),
             *_reference(wishes.instructions_ref, by_path),
-            *_placed(wishes, profile, {*host_names, LOCAL, profile.backend}),
+            *_placed(wishes, profile, host_names),
         ),
     )
 
@@ -269,20 +270,21 @@ def _reference(reference: str | None, by_path: str | None) -> tuple[Answered, ..
     return (Answered(wish="setup_metadata.instructions_ref", honoured=False, reason=reason),)
 
 
-def _placed(wishes: Wishes, profile: Profile, here: Collection[str]) -> tuple[Answered, ...]:
-    """Answer where it was to stand. There is one host, and it has these names."""
+def _placed(wishes: Wishes, profile: Profile, here: Sequence[str]) -> tuple[Answered, ...]:
+    """Answer where it was to stand. There is one host, and it has these names, and its backend's."""
+    here = (*here, profile.backend)
     prefer = _place("placement.prefer", wishes.prefer or profile.placement_prefer, here)
     if any(one.honoured for one in prefer):
         return prefer
     return (*prefer, *_place("placement.fallback", wishes.fallback or profile.placement_fallback, here))
 
 
-def _place(wish: str, names: Sequence[str], here: Collection[str]) -> tuple[Answered, ...]:
+def _place(wish: str, names: Sequence[str], here: Sequence[str]) -> tuple[Answered, ...]:
     if not names:
         return ()
     is_here = any(name in here for name in names)
-    elsewhere = f"there is no host {', '.join(names)} here; it stands on {LOCAL}"
-    return (Answered(wish=wish, honoured=is_here, reason="it is this host" if is_here else elsewhere),)
+    elsewhere = f"there is no host {', '.join(names)} here; it stands on {here[0]}"
+    return (Answered(wish=wish, honoured=is_here, reason="it stands there" if is_here else elsewhere),)
 
 
 def _check_texts(wishes: Wishes, inputs: Mapping[str, object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -121,7 +121,7 @@ def plan(
     *,
     sandbox_id: str,
     now: datetime,
-    host_names: Collection[str] = (LOCAL,),
+    host_names: Sequence[str] = (LOCAL,),
 ) -> Sandbox:
     """Return the record of the requested sandbox. Raises InvalidRequest naming the field."""
     trust = _trust(request, profile)

@@ -91,6 +91,10 @@ class ComposeSshBackend:
     def name(self) -> str:
         return NAME
 
+    @property
+    def place(self) -> str | None:
+        return self._settings.host.address
+
     async def close(self) -> None:
         await self._host.close()
 

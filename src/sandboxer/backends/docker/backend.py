@@ -79,6 +79,10 @@ class DockerBackend:
     def name(self) -> str:
         return NAME
 
+    @property
+    def place(self) -> str | None:
+        return self._engine.address.host or None
+
     async def fingerprint(self) -> Fingerprint:
         info = (await self._engine.call("GET", "/info")).content
         if not isinstance(info, dict):

@@ -24,7 +24,7 @@ from sandboxer.backends.contract import (
     Snapshots,
     Volumes,
 )
-from sandboxer.backends.shared import MountsFolders
+from sandboxer.backends.shared import MountsFolders, StandsElsewhere
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
     EXHAUSTED,
@@ -41,6 +41,7 @@ from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import LIVE, OVER, Signal, State
 from sandboxer.sandboxes.operations import Operation
 from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
@@ -112,8 +113,15 @@ def _planned(
         caller,
         sandbox_id=new_id("sbx"),
         now=dependencies.clock.now(),
-        host_names=dependencies.host_names,
+        host_names=_names_of_place(dependencies, profile.backend),
     )
+
+
+def _names_of_place(dependencies: SandboxDependencies, backend_name: str) -> tuple[str, ...]:
+    backend = dependencies.backends.get(backend_name)
+    if isinstance(backend, StandsElsewhere) and (place := backend.place) is not None:
+        return (place,)
+    return (LOCAL, *dependencies.host_names)
 
 
 def _check_workspace(backend: Backend, requested: Sandbox) -> None:
