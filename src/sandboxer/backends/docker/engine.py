@@ -112,7 +112,7 @@ class Engine:
             raise self._silent(str(error) or type(error).__name__) from error
         answer = Answer(response.status_code, _parsed(said))
         if not response.is_success and answer.status not in accepts:
-            raise Unavailable(why=f"the engine refused {method} {place}: {message_of(answer)}")
+            raise Unavailable(why=f"the engine refused a request ({place}): {message_of(answer)}")
         return answer
 
     async def events(self, params: Mapping[str, str]) -> AsyncIterator[Any]:
@@ -148,7 +148,7 @@ class Engine:
                     if status not in (101, 200):
                         said = await reader.read(_HEAD_BYTES)
                         why = message_of(Answer(status, _parsed(said)))
-                        raise Unavailable(why=f"the engine refused POST {place}: {why}")
+                        raise Unavailable(why=f"the engine refused a stream ({place}): {why}")
                 except BaseException:
                     writer.close()
                     raise

@@ -168,7 +168,7 @@ def list_(json: Json = False) -> None:
         for name, one in sorted(known(files).items())
     ]
     if json:
-        print_json({"backends": found})
+        print_json({"items": found, "next": None})
         return
     rows = [(one["id"], "used" if one["used"] else "", one["source"]) for one in found]
     out.print(columns(rows, "BACKEND", "", "FROM"))
@@ -194,6 +194,7 @@ def new(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="Where; sandboxer-NAME here unless given.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Begin a package with a backend of your own, which works already.
 
@@ -211,5 +212,9 @@ def new(
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-        out.print(f"[green]made[/] {folder / path}")
+        if not json:
+            out.print(f"[green]made[/] {folder / path}")
+    if json:
+        print_json({"id": f"ext.{word}", "folder": str(folder), "files": [str(path) for path in files]})
+        return
     out.print(f"\nNext: pip install -e {folder} && sandboxer backend check ext.{word}")
