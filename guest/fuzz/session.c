@@ -51,9 +51,10 @@ static bool pipe_ends(int *ours, int *theirs, bool we_write)
     return true;
 }
 
-int spawn(struct proc *p, const struct request *r, int cgroup_fd, enum stage *stage)
+int spawn(struct proc *p, const struct request *r, int cgroup_fd, int group_fd, enum stage *stage)
 {
     (void)cgroup_fd;
+    (void)group_fd;
     *stage = S_FORK;
     int at = 0;
     while (at < MAX_PROCS && inside[at].pid)

@@ -10,6 +10,7 @@
  * `lo` only, and is up: a runtime that brings a network of its own takes that from it. */
 #include "../launcher/launcher.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <net/if.h>
@@ -28,6 +29,8 @@
 #define ROOT "root"
 #define NOTHING "nothing"
 #define TMP "tmp"
+/* As in the launcher's network.c. */
+#define OWN_ADDRESS 0xc6120001u
 /* Where a runtime that can hand descriptors on looks for the first of them. */
 enum { FD_HANDED = 3 };
 
@@ -41,7 +44,19 @@ static void join(const struct order *order) {
     write_file(path, "0");
 }
 
-static void private_namespaces(void) {
+/* A way out begins with an address whose net is every address: a kernel of another's takes all of them for `lo`'s then. What
+ * it does with connections to them its supervisor has it do (own_kernel.c). A host's kernel, which has no say, has no such
+ * address without a way out. */
+static void give_all_addresses(int fd) {
+    struct ifreq address = {.ifr_name = "lo:1"};
+    struct sockaddr_in *in = (struct sockaddr_in *)&address.ifr_addr;
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(OWN_ADDRESS)};
+    CHECK(ioctl(fd, SIOCSIFADDR, &address));
+    in->sin_addr.s_addr = 0;
+    CHECK(ioctl(fd, SIOCSIFNETMASK, &address));
+}
+
+static void private_namespaces(const struct order *order) {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     step("namespaces");
     CHECK(unshare(CLONE_NEWNS | CLONE_NEWNET));
@@ -49,6 +64,7 @@ static void private_namespaces(void) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     CHECK(fd);
     CHECK(ioctl(fd, SIOCSIFFLAGS, &lo));
+    if (order->way_out) give_all_addresses(fd);
     close(fd);
 }
 
@@ -160,7 +176,7 @@ int main(int argc, char **argv) {
     join(&order);
     step("disk");
     acts_perform(&order.disks);
-    private_namespaces();
+    private_namespaces(&order);
     CHECK(chdir(argv[2]));
     place_tree(&order);
     place_tmp();

@@ -99,10 +99,12 @@ struct proc {
     bool stirred;                       /* somebody who waits to write may go on: see stdin_round */
     struct buf about;                   /* its ARG and TAG TLVs, as LIST repeats them */
     uint64_t started_at_ns, hangup_at_ms;
+    uint64_t group, refused_before;     /* groups.c: 0: it has none */
+    bool refused;                       /* it met the limit of processes */
 };
 
-/* spawn.c: fills in pid and fds. 0 or errno with *stage. */
-int spawn(struct proc *p, const struct request *r, int cgroup_fd, enum stage *stage);
+/* spawn.c: fills in pid and fds. 0 or errno with *stage. `group_fd`: see groups.c. */
+int spawn(struct proc *p, const struct request *r, int cgroup_fd, int group_fd, enum stage *stage);
 
 /* proc.c */
 void proc_run(struct conn *c, const struct request *r);

@@ -7,7 +7,8 @@
  *
  * Where nothing can be inherited (behind a kernel of another's, whose state is saved and restored) argv[1] is
  * `port=N`: we open that port of 127.0.0.1 ourselves, and every connection to it begins with the secret that our stdin
- * holds; as `lines=N` it is not PID 1, but what carries lines to that port (lines.c). Where a container engine of another
+ * holds; argv[5] is then how many processes there may be, and what a launcher does elsewhere we settle ourselves
+ * (own_kernel.c). As `lines=N` it is not PID 1, but what carries lines to that port (lines.c). Where a container engine of another
  * host starts us it is `socket=PATH`: we listen there, in a folder which that host sees too. argv[4] may be a path then. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,6 +31,7 @@
 #include "lines.h"
 #include "loop.h"
 #include "names.h"
+#include "own_kernel.h"
 #include "view.h"
 
 /* Given by the launcher; FD_STEERING is only held. */
@@ -53,6 +55,17 @@ static void default_signals(void)
     for (int n = 1; n < NSIG; n++)
         syscall(SYS_rt_sigaction, n, &standard, NULL, 8);
     signal(SIGPIPE, SIG_IGN);
+}
+
+/* Of a way out: handed to us, or ours to open. */
+static bool open_way_out(uint16_t port, bool is_ours)
+{
+    int proxy = FD_PROXY, names = FD_NAMES, names_stream = FD_NAMES_STREAM;
+    if (is_ours && !own_kernel_open(port, &proxy, &names, &names_stream))
+        return false;
+    relay_inherit(proxy, port);
+    names_open(names, names_stream);
+    return true;
 }
 
 static int open_signals(void)
@@ -122,14 +135,19 @@ int main(int argc, char **argv)
 {
     /* First: nobody inside may look into us or take our socket (pidfd_getfd, /proc/1/fd). */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    const char *port = argc > 1 && !strncmp(argv[1], "port=", 5) ? argv[1] + 5 : NULL;
+    int way_out = argc > 3 ? atoi(argv[3]) : 0, folder = -1;
+    if (port && argc > 5 && (folder = own_kernel_settle((uint16_t)way_out, (uint32_t)atoi(argv[5]))) < 0) {
+        perror("supervisor: this kernel is not as it must be");
+        return 1;
+    }
     bound_capabilities();
     if (argc > 1 && !strncmp(argv[1], "lines=", 6))
         return lines_run((uint16_t)atoi(argv[1] + 6));
-    const char *port = argc > 1 && !strncmp(argv[1], "port=", 5) ? argv[1] + 5 : NULL;
     const char *place = argc > 1 && !strncmp(argv[1], "socket=", 7) ? argv[1] + 7 : NULL;
     int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-    int device = argc > 5 ? view_open(atoi(argv[5])) : -1;
+    int device = argc > 5 && !port ? view_open(atoi(argv[5])) : -1;
     if (port || place)
         listen_fd = port ? open_door(port) : open_socket(place);
     if (listen_fd >= 0 && listen_fd < 3 && (port || place)) {
@@ -156,12 +174,12 @@ int main(int argc, char **argv)
     loop_watch(&listener, EPOLLIN);
     if (questions.fd >= 0)
         loop_watch(&questions, EPOLLIN);
-    if (argc > 3 && atoi(argv[3])) {
-        relay_inherit(FD_PROXY, (uint16_t)atoi(argv[3]));
-        names_open(FD_NAMES, FD_NAMES_STREAM);
+    if (way_out && !open_way_out((uint16_t)way_out, port)) {
+        perror("supervisor: the way out");
+        return 1;
     }
     if (argc > 4)
-        inside_open(argv[4][0] == '/' ? open(argv[4], O_RDONLY | O_DIRECTORY | O_CLOEXEC) : atoi(argv[4]));
+        inside_open(folder >= 0 ? folder : argv[4][0] == '/' ? open(argv[4], O_RDONLY | O_DIRECTORY | O_CLOEXEC) : atoi(argv[4]));
     shown_open(device);
     loop_run();
 }

@@ -101,6 +101,8 @@ static void exit_tlvs(const struct proc *p, struct buf *b)
         tlv_u32(b, T_SIGNAL, WTERMSIG(s));
     else
         tlv_u32(b, T_CODE, WEXITSTATUS(s));
+    if (p->refused)
+        tlv_u32(b, T_FLAGS, FLAG_REFUSED);
 }
 
 void proc_exit_frame(const struct proc *p, struct buf *b)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "loop.h"
+#include "own_kernel.h"
 #include "output.h"
 
 enum { HANGUP_PATIENCE_MS = 200 };
@@ -93,7 +94,7 @@ static int refusal(const struct request *r, enum stage *stage)
 void proc_run(struct conn *c, const struct request *r)
 {
     enum stage stage;
-    int err = refusal(r, &stage), cgroup_fd = c->passed_fd;
+    int err = refusal(r, &stage), cgroup_fd = c->passed_fd, own = -1;
     struct proc *p = NULL;
     if (!err && r->flags & FLAG_CGROUP && cgroup_fd < 0) {
         stage = S_CGROUP;
@@ -101,8 +102,14 @@ void proc_run(struct conn *c, const struct request *r)
     }
     if (!err && !(p = proc_new(r)))
         err = ENOMEM;
+    if (!err && groups_are() && (own = group_make(p)) < 0) {
+        stage = S_CGROUP;
+        err = errno;
+    }
     if (!err)
-        err = spawn(p, r, r->flags & FLAG_CGROUP ? cgroup_fd : -1, &stage);
+        err = spawn(p, r, r->flags & FLAG_CGROUP ? cgroup_fd : -1, own, &stage);
+    if (own >= 0)
+        close(own);
     if (cgroup_fd >= 0)
         close(cgroup_fd);
     c->passed_fd = -1;
@@ -342,6 +349,7 @@ bool proc_reaped(pid_t pid, int wait_status)
     }
     p->state = PROC_ENDED;
     p->wait_status = wait_status;
+    group_ended(p);
     running--;
     loop_close(&p->in);
     stdin_ready(p);                     /* what waited is settled, and told before EXIT */

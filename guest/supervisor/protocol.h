@@ -62,6 +62,7 @@ enum flag {
     FLAG_TERMINAL = 1 << 8,
     FLAG_INPUT = 1 << 9,            /* attach for its input only */
     FLAG_MORE = 1 << 10,            /* of a page: others follow */
+    FLAG_REFUSED = 1 << 11,         /* of an EXIT: while it ran somebody was refused a process */
 };
 
 /* Where an error arose: the host turns stage and errno into one typed error. */

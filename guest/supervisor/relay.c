@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fence.h"
+#include "own_kernel.h"
 #include "worker.h"
 
 enum { CONNECT_PATIENCE_MS = 10000, RELAY_CHUNK = 65536 };
@@ -170,7 +171,8 @@ void port_accept(struct line *l)
 {
     struct sockaddr_in to;
     socklen_t size = sizeof to;
-    bool known = !getsockname(l->call_fd, (struct sockaddr *)&to, &size) && to.sin_family == AF_INET;
+    bool known = groups_are() ? own_kernel_meant(l->call_fd, &to) :
+                 !getsockname(l->call_fd, (struct sockaddr *)&to, &size) && to.sin_family == AF_INET;
     begin_to_carry(l);
     if (known && ntohl(to.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
         ask_for(l, &to);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "loop.h"
+#include "own_kernel.h"
 
 static void ok(struct conn *c)
 {
@@ -38,8 +39,11 @@ static void answer(struct conn *c, int err, enum stage stage)
 static int send_signal(const struct request *r)
 {
     struct proc *p = proc_find(r->id);
+    bool whole = p && p->group && r->signal == SIGKILL && r->flags & FLAG_GROUP;
+    if (whole)
+        group_kill(p);
     if (!p || p->state >= PROC_ENDED)
-        return ESRCH;
+        return whole ? 0 : ESRCH;
     if (r->signal < 1 || r->signal > 64)
         return EINVAL;
     /* Not reaped yet, so the pid is still its own. */

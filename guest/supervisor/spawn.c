@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loop.h"
+#include "own_kernel.h"
 #include "users.h"
 
 #define OOM_SCORE "500"                 /* the kernel must not pick PID 1 first */
@@ -176,7 +177,7 @@ static void free_taken(struct taken *t)
     request_strings_free(t->env);
 }
 
-static _Noreturn void child(struct ends e, const struct request *r, int cgroup_fd, struct taken *t)
+static _Noreturn void child(struct ends e, const struct request *r, int cgroup_fd, int group_fd, struct taken *t)
 {
     struct user u;
     t->who = text_dup(r->user);
@@ -186,6 +187,9 @@ static _Noreturn void child(struct ends e, const struct request *r, int cgroup_f
     if (!t->who || !t->cwd || !t->argv)
         fail(e.status, S_FORK, ENOMEM);
     enter_cgroup(cgroup_fd, e.status);
+    int refused = group_fd < 0 ? 0 : group_enter(group_fd);
+    if (refused)
+        fail(e.status, S_CGROUP, refused);
     if (setsid() < 0)
         fail(e.status, S_FORK, errno);
     take_stdio(&e);
@@ -206,13 +210,13 @@ static _Noreturn void child(struct ends e, const struct request *r, int cgroup_f
 
 /* A child with a cgroup to enter may have to wait there, and we do not: it is a copy. Any other begins in our memory
  * while we stand still, which behind a kernel that is a process costs a third. */
-static pid_t begin(const struct ends *e, const struct request *r, int cgroup_fd)
+static pid_t begin(const struct ends *e, const struct request *r, int cgroup_fd, int group_fd)
 {
     struct taken taken = {0};
     char **own = environ;
     pid_t pid = cgroup_fd < 0 ? vfork() : fork();
     if (pid == 0)
-        child(*e, r, cgroup_fd, &taken);
+        child(*e, r, cgroup_fd, group_fd, &taken);
     int err = errno;
     environ = own;
     free_taken(&taken);
@@ -220,7 +224,7 @@ static pid_t begin(const struct ends *e, const struct request *r, int cgroup_fd)
     return pid;
 }
 
-int spawn(struct proc *p, const struct request *r, int cgroup_fd, enum stage *stage)
+int spawn(struct proc *p, const struct request *r, int cgroup_fd, int group_fd, enum stage *stage)
 {
     struct ends e = {-1, -1, -1, -1, -1};
     *stage = p->terminal ? S_TERMINAL : S_FORK;
@@ -228,7 +232,7 @@ int spawn(struct proc *p, const struct request *r, int cgroup_fd, enum stage *st
     pid_t pid = -1;
     if (opened && pipe_pair(&p->status.fd, &e.status, false)) {
         *stage = S_FORK;
-        pid = begin(&e, r, cgroup_fd);
+        pid = begin(&e, r, cgroup_fd, group_fd);
     }
     int err = errno;
     close_ends(&e);

@@ -92,6 +92,7 @@ class LaunchOrder:
     # What `cgroups` limits it to, for who shows it inside. Not among the words of the order.
     memory_mb: int = 0
     vcpus: float = 0.0
+    pids: int = 0
     # The kept disk that a new sandbox begins as a copy of. Not a word of the order either.
     origin: str | None = None
 

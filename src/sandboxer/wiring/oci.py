@@ -33,8 +33,6 @@ _MENDED = "-sandboxer-"
 DEVIATIONS = {
     "freezing_stops_every_process_and_leaves_files_readable": "gVisor stops whole, its supervisor too:"
     " files can be read once it is thawed",
-    "kill_ends_children_that_left_their_parent_and_session": "its processes are in no cgroup of the host:"
-    " whoever leaves the session of a command outlives it until the sandbox ends",
 }
 # What it needs of a host that `ext.namespaces` has, and cannot promise.
 _WITHOUT_PIDS = Lack(

@@ -190,6 +190,7 @@ class Making:
             tools=str(dependencies.tools),
             memory_mb=box.memory_mb,
             vcpus=box.vcpus,
+            pids=box.pids,
             origin=order.origin if box.stage is Stage.MAKING else None,
         )
 

@@ -21,6 +21,9 @@ PROGRAMS = "/dev/.sandboxer"
 DOOR_PORT = 2
 # Of a handed socket.
 FD_HANDED = 3
+# What the supervisor settles before anybody else runs, in a kernel that is the sandbox's alone; then it gives
+# them up (guest/supervisor/own_kernel.c).
+SETTLING = ("SYS_ADMIN", "NET_ADMIN", "NET_RAW")
 
 
 class RuntimeKind(StrEnum):
@@ -61,13 +64,14 @@ def config(
     masks: tuple[str, ...],
 ) -> Mapping[str, object]:
     """Returns what goes into `config.json`."""
-    names = [f"CAP_{name}" for name in CAPABILITIES]
+    settling = SETTLING if kind.has_own_kernel else ()
+    names = [f"CAP_{name}" for name in (*CAPABILITIES, *settling)]
     described: dict[str, object] = {
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": _supervisor(kind),
+            "args": _supervisor(kind, order),
             "env": [],
             "cwd": "/",
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), names),
@@ -84,10 +88,14 @@ def config(
     return described
 
 
-def _supervisor(kind: RuntimeKind) -> list[str]:
-    """Without a filter's questions and a way out: neither can be handed to another's kernel."""
-    listens = f"port={DOOR_PORT}" if kind.has_own_kernel else str(FD_HANDED)
-    return [f"{PROGRAMS}/supervisor", listens, "-1", "0", "/run/sandboxer"]
+def _supervisor(kind: RuntimeKind, order: LaunchOrder) -> list[str]:
+    """Without a filter's questions. Sockets of a way out cannot be handed to another's kernel: there it opens
+    them itself.
+    """
+    if not kind.has_own_kernel:
+        return [f"{PROGRAMS}/supervisor", str(FD_HANDED), "-1", "0", "/run/sandboxer"]
+    way_out = str(order.way_out or 0)
+    return [f"{PROGRAMS}/supervisor", f"port={DOOR_PORT}", "-1", way_out, "/run/sandboxer", str(order.pids)]
 
 
 def _mounts(

@@ -68,6 +68,8 @@ class OciSettings:
             # Its network is the kernel's it brings, with `lo` alone; its disk is the one we mount.
             own += ["--network=sandbox", "--overlay2=none", "--ignore-cgroups", "--platform=systrap"]
             own += ["--host-uds=none", "--cpu-num-from-quota"]
+            # Only for the supervisor, until it has led connections (`bundle.SETTLING`).
+            own += ["--net-raw"]
         return [str(self.program), *own]
 
 

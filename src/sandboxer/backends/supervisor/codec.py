@@ -158,6 +158,7 @@ class Flag(IntFlag):
     TERMINAL = 1 << 8
     INPUT = 1 << 9
     MORE = 1 << 10
+    REFUSED = 1 << 11
 
 
 class Stage(IntEnum):

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from sandboxer.backends.guest import Exit, Output, Process, Stream, TerminalSize
+from sandboxer.backends.guest import EndReason, Exit, Output, Process, Stream, TerminalSize
 from sandboxer.backends.supervisor.codec import (
     HEADER,
     MAX_PAYLOAD,
@@ -61,8 +61,15 @@ Settled = tuple[int, int]
 def read_exit(answer: Fields) -> Exit:
     if Tag.SIGNAL in answer:
         number = answer.u32(Tag.SIGNAL, most=64)
-        return Exit(code=128 + number, signal=number)
-    return Exit(code=answer.u32(Tag.CODE, most=255))
+        return Exit(code=128 + number, signal=number, reason=_reason(answer))
+    code = answer.u32(Tag.CODE, most=255)
+    return Exit(code=code, reason=_reason(answer) if code else None)
+
+
+def _reason(answer: Fields) -> EndReason | None:
+    """Returns what only the guest knows, where a kernel of its own counts processes."""
+    flags = answer.u32(Tag.FLAGS) if Tag.FLAGS in answer else 0
+    return EndReason.PIDS_EXHAUSTED if flags & Flag.REFUSED else None
 
 
 class SupervisorProcess(Process):
