@@ -13,7 +13,8 @@ from sandboxer.backends.checks.suite import Box, FullBackend
 from sandboxer.backends.contract import Capability, Content, Presence, capabilities_of
 from sandboxer.backends.guest import Command, Output
 from sandboxer.kernel.values import new_id
-from sandboxer.wiring.oci import RememberingBackend, open_oci
+from sandboxer.wiring.oci import open_oci
+from sandboxer.wiring.remembering import RememberingBackend
 from tests.support.oci import require_runtime
 from tests.support.real_backend import clear, make_order, remove_leftovers, settings_for, state_folder
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.real_backend import require_walls
+from sandboxer.kernel.program import PROFILES
+from sandboxer.settings import Settings
+from tests.support.crash import remove_leftovers
+from tests.support.http.served import Served, serving
+from tests.support.real_backend import GUEST_DIR, IMAGES_DIR, require_walls
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sandboxer-runsc"
 
@@ -21,3 +27,50 @@ def require_runtime(name: str) -> str:
         remedy = "run scripts/build-runsc" if name == "runsc" else f"install {name}"
         pytest.skip(f"there is no {name}: {remedy}")
     return found
+
+
+def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]:
+    """Settings of a platform on whose profile `profile`, made of the shipped one `of`, gVisor starts what runs."""
+    runtime = require_runtime("runsc")
+    profiles = state / "profiles"
+    shutil.copytree(PROFILES, profiles)
+    text = (PROFILES / f"{of}.yaml").read_text()
+    for old, new in (
+        (f"id: profile.{of}", f"id: {profile}"),
+        ("backend: ext.namespaces", "backend: ext.oci"),
+        ("uid_range, ", ""),
+        (", pids]", "]"),
+    ):
+        assert old in text, old
+        text = text.replace(old, new)
+    (profiles / f"{profile.removeprefix('profile.')}.yaml").write_text(text)
+    return {"profiles_dir": profiles, "oci_runtime": runtime, "backends": ("ext.namespaces", "ext.oci")}
+
+
+@asynccontextmanager
+async def serving_behind_gvisor(
+    state: Path, profile: str, *, of: str, **more: object
+) -> AsyncIterator[Served]:
+    """Serves a platform on whose profile `profile` gVisor starts what runs. Afterwards nothing is left of it."""
+    facts = {
+        "state_dir": state,
+        "host": "127.0.0.1",
+        "port": 0,
+        "images_dir": IMAGES_DIR,
+        "guest_dir": GUEST_DIR,
+    }
+    # The defaults are for platforms with many tenants.
+    facts |= {"pool_size_mb": 800, "charging": False, "limit_auth": 100_000, "limit_bucket_only": 100_000}
+    settings = Settings(**{**facts, **behind_gvisor(state, profile, of=of), **more})  # type: ignore[arg-type]
+    try:
+        async with serving(settings, None) as served:
+            served.defaults = {"profile": profile, "resources": {"memory_mb": 256, "disk_mb": 64}}
+            try:
+                yield served
+            finally:
+                for noun in ("sandboxes", "snapshots"):
+                    for one in (await served.client.get(f"/v1/{noun}?limit=500")).json()[noun]:
+                        await served.client.delete(f"/v1/{noun}/{one['id']}")
+    finally:
+        for folder in (state, state / "oci"):
+            remove_leftovers(folder)

@@ -19,12 +19,12 @@ from sandboxer.artifacts.records import MB
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.use_cases import KeptUseCases
-from sandboxer.backends.contract import CopiesAhead, VolumeMount
+from sandboxer.backends.contract import Content, CopiesAhead, VolumeMount
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
+from sandboxer.kernel.errors import Broken, Conflict, InvalidRequest, SandboxerError
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.profiles import excess
+from sandboxer.sandboxes.profiles import WorkspaceAccess, excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, refuse_many_writers
 from sandboxer.sandboxes.use_cases import creation
@@ -131,7 +131,8 @@ class Copying:
         hold more than the usual disk of its profile: then the disk has room for it.
         """
         profile = self.use_cases.sandboxes.profiles.get(request.profile or original.profile)
-        least = -(-original.size_bytes // MB)
+        # What was kept of its memory lies beside the disk.
+        least = 0 if has_memory(original) else -(-original.size_bytes // MB)
         resources = replace(original.resources, disk_mb=max(original.resources.disk_mb, least))
         too_much = set(excess(resources, profile.resources_max))
         asked = request.resources
@@ -143,6 +144,30 @@ class Copying:
                 for f in fields(WantedResources)
             }
         )
+
+
+def has_memory(original: Snapshot | PublishedImage) -> bool:
+    return isinstance(original, Snapshot) and original.content is Content.FILES_AND_MEMORY
+
+
+def refuse_what_cannot_go_on(snapshot: Snapshot, request: CreateRequest) -> None:
+    """Refuses mounts and less memory for what goes on where it was: it would not find what it had."""
+    if request.volumes or request.wanted_volumes or request.wishes.workspace_access not in _OPEN:
+        raise Conflict(
+            why=f"what runs in {snapshot.id} goes on as it was, and cannot be given mounts that it had not",
+            reason="memory_of_mounts",
+            hint="Begin with its files alone: make an image of it (POST /v1/images).",
+        )
+    asked, had = request.resources.memory_mb, snapshot.resources.memory_mb
+    if asked is not None and asked < had:
+        raise InvalidRequest(
+            field="resources.memory_mb",
+            why=f"what runs in it was kept with {had} MB, and goes on with no less",
+        )
+
+
+# What leaves a workspace unmounted.
+_OPEN = (None, WorkspaceAccess.READ_WRITE)
 
 
 def check_count(count: int) -> None:
@@ -163,6 +188,8 @@ class Cloning(Copying):
     async def request_for(self, snapshot_id: str, request: CreateRequest, caller: Caller) -> CreateRequest:
         """The request, with this snapshot as its origin, and as it was taken where nothing is asked for."""
         snapshot = await self.use_cases.usable(snapshot_id, caller)
+        if has_memory(snapshot):
+            refuse_what_cannot_go_on(snapshot, request)
         return replace(
             request,
             profile=request.profile or snapshot.profile,

@@ -283,7 +283,16 @@ class KeepsMemory(Protocol):
     """Keeps what runs too: processes, memory, open files, listening ports go on in what begins as a copy."""
 
     async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
-        """Does as `Snapshots.take`, with what runs, which stands still meanwhile. Raises BackendLost."""
+        """Does as `Snapshots.take`, with what runs, which stands still meanwhile. What begins as a copy of
+        it, or is restored to it while it runs, goes on there.
+
+        Raises BackendLost.
+        """
+
+    async def suspend(self, handle: Handle) -> int:
+        """Does as `Stops.stop`, and keeps what runs: `Stops.resume` lets it go on, `Stops.stop` ends it.
+        Returns the bytes that it takes beside the disk; of what is stopped already, those that it has.
+        """
 
 
 @runtime_checkable
@@ -461,17 +470,6 @@ class GivesWay(Protocol):
         Whoever comes last when this backend is closed, or when a server that crashed is started again, is
         not remembered: the next call says who does.
         """
-
-
-@runtime_checkable
-class SeesStrays(Protocol):
-    """Finds processes of sandboxes that are outside of every sandbox."""
-
-    async def strays(self) -> Mapping[str, str]:
-        """Describes each, by an id that is never another process's. Does not fail because of one of them."""
-
-    async def end_stray(self, stray_id: str) -> None:
-        """Gone already is success."""
 
 
 class Capability(StrEnum):

@@ -37,6 +37,17 @@ class BeginsWithFiles(Protocol):
 
 
 @runtime_checkable
+class SeesStrays(Protocol):
+    """Finds processes of sandboxes that are outside of every sandbox."""
+
+    async def strays(self) -> Mapping[str, str]:
+        """Describes each, by an id that is never another process's. Does not fail because of one of them."""
+
+    async def end_stray(self, stray_id: str) -> None:
+        """Gone already is success."""
+
+
+@runtime_checkable
 class MountsFolders(Protocol):
     """A backend that keeps `Order.folders`: when it makes a sandbox, and whenever that starts again."""
 

@@ -39,12 +39,24 @@ KeepFor = Annotated[
 ]
 
 
-class TakeSnapshot(Request):
+class TakeVolumeSnapshot(Request):
     """Everything is optional."""
 
     name: Annotated[Name | None, Field(description="For people; needs not be unique.")] = None
     ttl: KeepFor = None
     labels: Labels = Field(default_factory=dict)
+
+
+class TakeSnapshot(TakeVolumeSnapshot):
+    """Everything is optional."""
+
+    memory: Annotated[
+        bool,
+        Field(
+            description="Keep what runs too: processes, memory, open files and listening ports go on in what"
+            " begins as a copy. Refused where its backend keeps files alone."
+        ),
+    ] = False
 
 
 class ChangeSnapshot(Request):

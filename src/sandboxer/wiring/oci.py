@@ -4,7 +4,6 @@ OCI runtime that starts what runs over them.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from contextlib import AbstractAsyncContextManager
@@ -12,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sandboxer.backends.contract import Content, Fingerprint, Handle, KeptDisk, Lack, Wall
+from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.launch import Means
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces import open_backend as open_namespaces
-from sandboxer.backends.namespaces.dependencies import BackendDependencies
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.oci.bundle import RuntimeKind
 from sandboxer.backends.oci.gvisor import GvisorReach
@@ -25,6 +23,7 @@ from sandboxer.backends.oci.starter import OciSettings, OciStarter
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.settings import Settings
 from sandboxer.wiring.backends import namespaces_settings
+from sandboxer.wiring.remembering import RememberingBackend
 
 NAME = "ext.oci"
 # In the version of a runsc that scripts/build-runsc made.
@@ -45,36 +44,6 @@ _AS_HOST_ROOT = Lack(
     why="root inside has the host's uid 0, without its capabilities: two sandboxes share a uid",
     remedy="use runsc, or ext.namespaces, for strangers",
 )
-
-
-class RememberingBackend(NamespacesBackend):
-    """A backend that keeps what runs together with its disk (`contract.KeepsMemory`)."""
-
-    def __init__(self, dependencies: BackendDependencies, memory: MemoryFolder) -> None:
-        super().__init__(dependencies)
-        self._memory = memory
-        memory.sweep([one.id for one in dependencies.heritages.kept()])
-
-    async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
-        sandbox_id = handle.sandbox_id
-        sizes: list[int] = []
-
-        def save() -> None:
-            sizes.append(self._memory.save(sandbox_id, disk_id))
-
-        try:
-            kept = await self._take_frozen(sandbox_id, disk_id, save)
-        except BaseException:
-            # Nothing was written: what is there is another's that has this id.
-            if sizes:
-                self._memory.drop(disk_id)
-            raise
-        at_most = kept.at_most_bytes + sum(sizes)
-        return replace(kept, content=Content.FILES_AND_MEMORY, at_most_bytes=at_most)
-
-    async def drop(self, disk_id: str) -> None:
-        await super().drop(disk_id)
-        await asyncio.to_thread(self._memory.drop, disk_id)
 
 
 def open_backend(settings: Settings) -> AbstractAsyncContextManager[NamespacesBackend]:
@@ -111,8 +80,9 @@ def open_oci(
 
     if not kind.has_own_kernel:
         return open_namespaces(settings, choose=choose)
+    version = _version(str(program)).split("\n", 1)[0].removeprefix("runsc version ")
     return open_namespaces(
-        settings, choose=choose, connect=lambda parts: RememberingBackend(parts, MemoryFolder(oci))
+        settings, choose=choose, connect=lambda parts: RememberingBackend(parts, MemoryFolder(oci, version))
     )
 
 
@@ -142,4 +112,5 @@ def adjusted(kind: RuntimeKind, found: Fingerprint) -> Fingerprint:
     if kind.has_own_kernel:
         # What runs inside talks to a kernel of its own, as in a small machine: no call of it is the host's.
         facts["isolation_level"] = "microvm"
+        facts["checkpoint"] = "memory"
     return replace(found, walls=found.walls - missing, facts=facts, lacks=(*found.lacks, lack))

@@ -16,13 +16,12 @@ from sandboxer.artifacts.snapshots import records
 from sandboxer.artifacts.snapshots import records as lineage
 from sandboxer.artifacts.snapshots.records import Branch, Snapshot
 from sandboxer.artifacts.use_cases import ITSELF, KeptUseCases
-from sandboxer.backends.contract import KeptDisk, KeptSizes, Resources, Snapshots
+from sandboxer.backends.contract import Content, KeptDisk, KeptSizes, Resources, Snapshots
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
 from sandboxer.kernel.values import is_volume_id, new_id, value_class
 from sandboxer.sandboxes.dependencies import actor_of
-from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import disks
@@ -44,6 +43,8 @@ class Wanted:
     name: str | None = None
     ttl: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    # What runs is kept too.
+    memory: bool = False
 
 
 @value_class
@@ -51,13 +52,14 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
     async def take(
         self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
     ) -> Snapshot:
-        """Keeps the sandbox's disk as it is now; its processes go on.
+        """Keeps the sandbox's disk as it is now, and what runs in it if that is wanted; its processes go on.
 
         `also` is written in the transaction of the record, so that a repeated request finds it.
         """
         sandbox = await self.sandboxes.visible(sandbox_id, caller)
-        reconciler_of(self.sandboxes.backend_of(sandbox), sandbox.backend)
-        _check_state(sandbox)
+        backend = self.sandboxes.backend_of(sandbox)
+        reconciler_of(backend, sandbox.backend)
+        disks.check_keepable(sandbox, backend, memory=wanted.memory)
         planned = self._planned(
             wanted,
             caller,
@@ -69,11 +71,12 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
             image=sandbox.image,
             profile=sandbox.profile,
             resources=sandbox.resources,
-            size_bytes=await self._used(sandbox),
+            size_bytes=await self._used(sandbox, memory=wanted.memory),
+            content=Content.FILES_AND_MEMORY if wanted.memory else Content.FILES,
         )
 
         async def act(disk_id: str) -> tuple[KeptDisk, float]:
-            kept = await disks.keep(self.sandboxes, sandbox_id, caller, disk_id)
+            kept = await disks.keep(self.sandboxes, sandbox_id, caller, disk_id, memory=wanted.memory)
             return kept.disk, kept.took_ms
 
         return await self._keep(planned, caller, act, also)
@@ -301,24 +304,17 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
             **of_source,
         )
 
-    async def _used(self, sandbox: Sandbox) -> int:
+    async def _used(self, sandbox: Sandbox, *, memory: bool) -> int:
         """Estimates the size, so that what cannot be kept is refused before it is taken. A disk that cannot
         be measured counts with its largest possible size.
         """
         if sandbox.handle is None:
             return sandbox.resources.disk_mb * 2**20
-        return (await self.sandboxes.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
+        used = await self.sandboxes.backend_of(sandbox).usage(sandbox.handle)
+        return used.disk_bytes + (used.memory_bytes if memory else 0)
 
     def _reconciler(self, snapshot: Snapshot) -> Snapshots:
         return reconciler_of(self.sandboxes.backends.get(snapshot.backend), snapshot.backend)
-
-
-def _check_state(sandbox: Sandbox) -> None:
-    """Refuses a state that does not allow it. It is called before anything is recorded, and again when the
-    operation starts.
-    """
-    if sandbox.state not in (*LIVE, SandboxState.STOPPED):
-        raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
 
 
 def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:

@@ -227,22 +227,12 @@ class NamespacesBackend(CostsNothing):
             box = await to_the_end(self._replace_disk(sandbox_id, disk_id))
             if not start:
                 return _handle(self.name, box, {})
-            box, timings = await self._making.resume(box, order)
+            box, timings = await self._start_restored(box, order, disk_id)
         return _handle(self.name, box, timings)
 
-    async def _take_frozen(self, sandbox_id: str, disk_id: str, beside: Callable[[], None]) -> KeptDisk:
-        """Keeps a disk and does `beside` in a thread while everything that runs stands still. On any failure
-        nothing is left of the disk.
-        """
-        async with self.dependencies.one_at_a_time(sandbox_id):
-            box, was_frozen = self._box(sandbox_id), self.dependencies.reach.is_frozen(sandbox_id)
-            await self._set_frozen(sandbox_id, True)
-            try:
-                await in_thread(self.dependencies.threads, beside)
-                return await to_the_end(self._keeping.take(box, disk_id))
-            finally:
-                if not was_frozen:
-                    await to_the_end(self._set_frozen(sandbox_id, False))
+    async def _start_restored(self, box: Box, order: Order, disk_id: str) -> tuple[Box, dict[str, float]]:
+        """Starts what was just restored to this kept disk."""
+        return await self._making.resume(box, order)
 
     async def drop(self, disk_id: str) -> None:
         await to_the_end(self._keeping.drop(disk_id))

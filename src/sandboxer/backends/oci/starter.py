@@ -49,7 +49,7 @@ class OciSettings:
     programs_dir: Path
     # Below every cgroup hierarchy.
     cgroup_parent: str
-    # What ran in sandboxes that were kept with their memory, by the kept disk's id.
+    # What ran in sandboxes that were kept with their memory; see `MemoryFolder`.
     memory_dir: Path
 
     def bundle(self, sandbox_id: str) -> Path:
@@ -100,10 +100,11 @@ class OciStarter:
         return ["run"] if self._settings.kind.has_own_kernel else ["run", "--preserve-fds", "1"]
 
     def _memory(self, order: LaunchOrder) -> Path | None:
-        """Returns where what ran in its origin is kept, if that was kept too."""
-        if order.origin is None or not (kept := self._settings.memory_dir / order.origin).is_dir():
-            return None
-        return kept
+        """Returns where what it goes on with is kept: what ran in its origin, or in itself, if that was kept
+        too.
+        """
+        kept = self._settings.memory_dir / (order.origin or order.tag)
+        return kept if kept.is_dir() else None
 
     async def _run_staged(self, order: LaunchOrder, argv: list[str]) -> None:
         """Runs a command of the runtime where the sandbox's tree is mounted. Raises ProvisionFailed."""

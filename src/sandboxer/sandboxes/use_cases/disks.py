@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
-from sandboxer.backends.contract import Backend, Freezes, Handle, KeptDisk, Snapshots
+from sandboxer.backends.contract import Backend, Freezes, Handle, KeepsMemory, KeptDisk, Snapshots
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, Conflict, IllegalTransition, NotAvailable, Refused
 from sandboxer.kernel.values import value_class
@@ -42,8 +42,48 @@ def reconciler_of(backend: Backend | None, name: str) -> Snapshots:
     return backend
 
 
-async def keep(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
-    """Copy its disk as it is now under a new id. The sandbox may run, be frozen or stopped.
+def check_keepable(sandbox: Sandbox, backend: Backend, *, memory: bool) -> None:
+    """Refuse what could not be kept of it as it is: an illegal state, or memory where that cannot be."""
+    if sandbox.state not in (LIVE if memory else _HAVE_DISKS):
+        raise IllegalTransition(
+            signal="snapshot",
+            state=sandbox.state.value,
+            reason=sandbox.reason,
+            **({"hint": "Nothing runs in it: keep its files alone."} if sandbox.state in _HAVE_DISKS else {}),
+        )
+    if memory:
+        memory_of(backend, sandbox)
+
+
+def memory_of(backend: Backend, sandbox: Sandbox) -> KeepsMemory:
+    """Return what keeps what runs in it. Raises NotAvailable where nothing does, and Conflict for what could
+    not go on in a copy.
+    """
+    if not isinstance(backend, KeepsMemory):
+        raise NotAvailable(
+            what="memory",
+            why=f"snapshots of {sandbox.backend} keep files alone",
+            hint="Leave `memory` out, or make the sandbox behind a backend that keeps it (gVisor).",
+        )
+    if sandbox.volumes or sandbox.order().folders:
+        raise Conflict(
+            why="what runs in it may hold files of volumes or of a read-only workspace, which no copy has",
+            reason="memory_of_mounts",
+            hint="Keep its files alone.",
+        )
+    return backend
+
+
+async def keep(
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    caller: Caller,
+    disk_id: str,
+    *,
+    memory: bool = False,
+) -> Kept:
+    """Copy its disk as it is now under a new id. The sandbox may run, be frozen or stopped; with `memory`,
+    what runs is kept too.
 
     Raises IllegalTransition in any other state, and what the backend raises; nothing is left then.
     """
@@ -51,13 +91,15 @@ async def keep(dependencies: SandboxDependencies, sandbox_id: str, caller: Calle
 
     async def act() -> Kept:
         sandbox = await dependencies.visible(sandbox_id, caller)
-        if sandbox.state not in _HAVE_DISKS:
-            raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
+        backend = dependencies.backend_of(sandbox)
+        check_keepable(sandbox, backend, memory=memory)
         if sandbox.handle is None:
             raise Broken(why=f"sandbox {sandbox_id} is {sandbox.state} without a handle")
-        backend = reconciler_of(dependencies.backend_of(sandbox), sandbox.backend)
         began = time.perf_counter()
-        disk = await backend.take(sandbox.handle, disk_id)
+        if memory:
+            disk = await memory_of(backend, sandbox).take_with_memory(sandbox.handle, disk_id)
+        else:
+            disk = await reconciler_of(backend, sandbox.backend).take(sandbox.handle, disk_id)
         return Kept(sandbox=sandbox, disk=disk, took_ms=round((time.perf_counter() - began) * 1e3, 3))
 
     return await dependencies.operations.perform(sandbox_id, "snapshot", act)

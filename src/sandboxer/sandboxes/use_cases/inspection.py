@@ -14,7 +14,8 @@ from sqlalchemy import Connection, select
 
 from sandboxer.accounts.operators import demand_operator
 from sandboxer.accounts.records import accounts
-from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, SeesStrays, Usage
+from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, Usage
+from sandboxer.backends.shared import SeesStrays
 from sandboxer.identity.keys import Caller, keys
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError
 from sandboxer.kernel.values import value_class

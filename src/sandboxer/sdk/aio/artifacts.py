@@ -45,8 +45,9 @@ class AsyncSnapshots(AsyncNoun):
         name: str | None = None,
         ttl: str | None = None,
         labels: Mapping[str, str] | None = None,
+        memory: bool | None = None,
     ) -> models.Snapshot:
-        """Keeps the disk as it is now; whatever runs goes on.
+        """Keeps the disk as it is now, with `memory` what runs too; whatever runs goes on.
 
         Examples:
             >>> snapshot = await client.snapshots.take(sandbox.id, name="ready")
@@ -55,7 +56,12 @@ class AsyncSnapshots(AsyncNoun):
         """
         return await self._line.send(
             snapshot_calls.take_snapshot(
-                sandbox_id, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
+                sandbox_id,
+                name=name,
+                ttl=ttl,
+                labels=labels,
+                memory=memory,
+                idempotency_key=new_idempotency_key(),
             )
         )
 

@@ -19,15 +19,16 @@ def take_snapshot(
     name: str | None = None,
     ttl: str | None = None,
     labels: Mapping[str, str] | None = None,
+    memory: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Snapshot]:
-    """Take a snapshot of a sandbox's disk; whatever runs goes on."""
+    """Take a snapshot of a sandbox's disk, or of what runs too; whatever runs goes on."""
     return Call(
         operation="takeSnapshot",
         method="POST",
         target=target_of("/v1/sandboxes/{}/snapshots", sandbox_id),
         answer="sandboxer.wire.snapshots:Snapshot",
-        body=json_body({}, name=name, ttl=ttl, labels=labels),
+        body=json_body({}, name=name, ttl=ttl, labels=labels, memory=memory),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,
         timeout_s=180.0,
@@ -110,7 +111,7 @@ def drop_snapshot(snapshot_id: str) -> Call[Snapshot]:
 
 
 def restore_snapshot(snapshot_id: str) -> Call[Sandbox]:
-    """Put the sandbox's disk back to a snapshot; processes end, and the sandbox starts again."""
+    """Put the sandbox back to a snapshot; processes end, and it starts again or goes on as it was kept."""
     return Call(
         operation="restoreSnapshot",
         method="POST",

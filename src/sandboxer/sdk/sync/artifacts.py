@@ -46,8 +46,9 @@ class Snapshots(Noun):
         name: str | None = None,
         ttl: str | None = None,
         labels: Mapping[str, str] | None = None,
+        memory: bool | None = None,
     ) -> models.Snapshot:
-        """Keeps the disk as it is now; whatever runs goes on.
+        """Keeps the disk as it is now, with `memory` what runs too; whatever runs goes on.
 
         Examples:
             >>> snapshot = client.snapshots.take(sandbox.id, name="ready")
@@ -56,7 +57,12 @@ class Snapshots(Noun):
         """
         return self._line.send(
             snapshot_calls.take_snapshot(
-                sandbox_id, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
+                sandbox_id,
+                name=name,
+                ttl=ttl,
+                labels=labels,
+                memory=memory,
+                idempotency_key=new_idempotency_key(),
             )
         )
 

@@ -42,6 +42,7 @@ from sandboxer.wire.snapshots import (
     SnapshotState,
     SnapshotTree,
     TakeSnapshot,
+    TakeVolumeSnapshot,
 )
 from sandboxer.wire.volumes import ChangeVolume, CreateVolume, RestoreVolume, Volume, VolumePage, VolumeState
 from sandboxer.wire.words import (
@@ -89,7 +90,7 @@ _SNAPSHOT = _SNAPSHOTS.below("/v1/snapshots/{snapshot_id}", SnapshotPath, audite
 TAKE_SNAPSHOT = replace(SANDBOX, noun="snapshots").operation(
     "takeSnapshot",
     "POST /snapshots",
-    "Take a snapshot of a sandbox's disk; whatever runs goes on",
+    "Take a snapshot of a sandbox's disk, or of what runs too; whatever runs goes on",
     created(Snapshot),
     body=TakeSnapshot,
     idempotency=Idempotency.BOUND,
@@ -131,7 +132,7 @@ DROP_SNAPSHOT = _SNAPSHOT.operation(
 RESTORE_SNAPSHOT = _SNAPSHOT.operation(
     "restoreSnapshot",
     "POST /restore",
-    "Put the sandbox's disk back to a snapshot; processes end, and the sandbox starts again",
+    "Put the sandbox back to a snapshot; processes end, and it starts again or goes on as it was kept",
     Sandbox,
     patience_s=180.0,
     failures=(402, 409, 428, 502),
@@ -210,7 +211,7 @@ TAKE_VOLUME_SNAPSHOT = _VOLUME.operation(
     "POST /snapshots",
     "Take a snapshot of a volume; whoever writes to it goes on",
     created(Snapshot),
-    body=TakeSnapshot,
+    body=TakeVolumeSnapshot,
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 409),

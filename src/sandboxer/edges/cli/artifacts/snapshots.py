@@ -54,6 +54,9 @@ def create(
     name: Name = None,
     ttl: KeepFor = None,
     label: LabelOption = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Keep what runs too, to go on in copies (gVisor).")
+    ] = False,
 ) -> Answer:
     """Keep a sandbox's disk as it is now; whatever runs goes on.
 
@@ -61,9 +64,10 @@ def create(
 
         sandboxer snapshot create dev --name before-upgrade
 
-        sandboxer snapshot create dev --ttl 7d --label run=17
+        sandboxer snapshot create dev --ttl 7d --label run=17 --memory
     """
-    made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
+    labels = pairs(label, "--label")
+    made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=labels, memory=memory or None)
     return Answer(
         made,
         plain(made.id),

@@ -44,6 +44,7 @@ from sandboxer.wire.snapshots import (
     SnapshotPage,
     SnapshotTree,
     TakeSnapshot,
+    TakeVolumeSnapshot,
 )
 from sandboxer.wire.volumes import (
     ChangeVolume,
@@ -57,7 +58,8 @@ from sandboxer.wire.volumes import (
 
 async def take_snapshot(asked: AskedPathBody[SandboxPath, TakeSnapshot]) -> Response:
     use_cases, who = asked.platform.artifacts.snapshots, asked.caller
-    wanted = WantedSnapshot(name=asked.body.name, ttl=asked.body.ttl, labels=asked.body.labels)
+    body = asked.body
+    wanted = WantedSnapshot(name=body.name, ttl=body.ttl, labels=body.labels, memory=body.memory)
 
     async def make(bind: Bind | None) -> snapshots.Snapshot:
         return await use_cases.take(asked.path.sandbox_id, wanted, who, also=bind)
@@ -245,7 +247,7 @@ async def drop_volume(asked: Asked[operations.VolumePath]) -> Response:
     return await _volume(asked.request, await use_cases.drop(found.id, who, despite_lock=is_confirmed))
 
 
-async def take_volume_snapshot(asked: AskedPathBody[operations.VolumePath, TakeSnapshot]) -> Response:
+async def take_volume_snapshot(asked: AskedPathBody[operations.VolumePath, TakeVolumeSnapshot]) -> Response:
     artifacts, who = asked.platform.artifacts, asked.caller
     wanted = WantedSnapshot(name=asked.body.name, ttl=asked.body.ttl, labels=asked.body.labels)
 

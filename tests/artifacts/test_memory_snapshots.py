@@ -1,0 +1,143 @@
+"""Snapshots with memory over our API: what runs goes on in copies and in itself, and what cannot go on is refused
+with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.http.served import Served, served, settings
+from tests.support.http.signed import Client
+from tests.support.oci import serving_behind_gvisor
+from tests.support.real_backend import state_folder
+
+__all__ = ["served", "settings"]
+
+PROFILE = "profile.strong"
+PORT = 4242
+# A variable, a listening server, an open file: who sends a word is answered with all three.
+SESSION = f"""
+import socket
+x = 42
+listener = socket.create_server(("127.0.0.1", {PORT}))
+book = open("/root/book", "a+")
+book.write("begun "); book.flush()
+while True:
+    client, _ = listener.accept()
+    book.write(client.recv(100).decode() + " "); book.flush(); book.seek(0)
+    client.sendall(f"{{x}} {{book.read()}}".encode()); client.close()
+"""
+BEGIN = "nohup python3 /root/session.py >/dev/null 2>&1 & while ! test -s /root/book; do sleep 0.05; done"
+ASK = f"""
+import socket, sys
+client = socket.create_connection(("127.0.0.1", {PORT}))
+client.sendall(sys.argv[1].encode())
+print(client.recv(1000).decode())
+"""
+
+
+@pytest_asyncio.fixture
+async def strong() -> AsyncIterator[Served]:
+    with state_folder() as state:
+        async with serving_behind_gvisor(state, PROFILE, of="agent-dev") as running:
+            yield running
+
+
+async def said(client: Client, path: str, *argv: str) -> str:
+    """What a command prints."""
+    answer = await client.post(f"{path}/exec", {"argv": argv})
+    assert answer.status_code == 200, answer.text
+    result = answer.json()
+    assert result["exit_code"] == 0, result
+    return str(result["stdout"]).strip()
+
+
+async def begin_session(client: Client, path: str) -> None:
+    answer = await client.put(f"{path}/files/content?path=/root/session.py", SESSION.encode())
+    assert answer.status_code in (200, 201, 204), answer.text
+    await said(client, path, "sh", "-c", BEGIN)
+
+
+async def told(client: Client, path: str, word: str) -> str:
+    return await said(client, path, "python3", "-c", ASK, word)
+
+
+async def taken(client: Client, path: str, **wanted: object) -> dict[str, Any]:
+    answer = await client.post(f"{path}/snapshots", {"memory": True, **wanted})
+    assert answer.status_code == 201, answer.text
+    kept: dict[str, Any] = answer.json()
+    return kept
+
+
+@pytest.mark.slow
+async def test_a_session_goes_on_in_ten_clones_and_when_it_is_restored(strong: Served) -> None:
+    client = strong.client
+    path = await strong.sandbox()
+    await begin_session(client, path)
+    assert await told(client, path, "first") == "42 begun first"
+    kept = await taken(client, path)
+    assert kept["content"] == "files_and_memory"
+    assert await told(client, path, "later") == "42 begun first later"
+    made = await client.post(f"/v1/snapshots/{kept['id']}/clone", {"count": 10})
+    assert made.status_code == 201, made.text
+    clones = [f"/v1/sandboxes/{one['id']}" for one in made.json()["sandboxes"]]
+    assert len(clones) == 10, made.text
+    words = [f"clone{number}" for number in range(10)]
+    answers = await asyncio.gather(
+        *(told(client, clone, word) for clone, word in zip(clones, words, strict=True))
+    )
+    assert answers == [f"42 begun first {word}" for word in words]
+    restored = await client.post(f"/v1/snapshots/{kept['id']}/restore")
+    assert restored.json()["state"] == "ready", restored.text
+    assert await told(client, path, "restored") == "42 begun first restored"
+    # Each has what is its own.
+    assert await told(client, clones[3], "again") == "42 begun first clone3 again"
+
+
+@pytest.mark.slow
+async def test_what_could_not_go_on_is_refused_with_the_reason(strong: Served) -> None:
+    client = strong.client
+    volume = (await client.post("/v1/volumes", {"name": "v", "size_mb": 16})).json()
+    path = await strong.sandbox()
+    kept = await taken(client, path)
+    mounts = [{"volume": volume["id"], "path": "/data"}]
+    for wanted, reason in (
+        ({"volumes": mounts}, "memory_of_mounts"),
+        ({"resources": {"memory_mb": 64}}, None),
+    ):
+        refused = await client.post(f"/v1/snapshots/{kept['id']}/clone", wanted)
+        assert refused.status_code in (409, 422), refused.text
+        assert refused.json().get("reason") == reason
+    await client.post(f"{path}/stop")
+    stopped = await client.post(f"{path}/snapshots", {"memory": True})
+    assert (stopped.status_code, stopped.json()["state"]) == (409, "stopped")
+    # Only its files are kept then, and they are enough for a copy that begins anew.
+    files = (await client.post(f"{path}/snapshots", {})).json()
+    assert files["content"] == "files"
+
+
+@pytest.mark.slow
+async def test_what_is_kept_is_measured_with_its_memory_and_dropped_whole(strong: Served) -> None:
+    client, states = strong.client, strong.state_dir / "oci" / "memory"
+    path = await strong.sandbox()
+    await said(client, path, "sh", "-c", "head -c 20000000 /dev/urandom > /dev/shm/held")
+    kept = await taken(client, path)
+    sizes = (await client.get(f"/v1/snapshots/{kept['id']}")).json()
+    assert sizes["exclusive_bytes"] > 20_000_000
+    assert kept["size_bytes"] > 20_000_000
+    assert [one.name for one in states.iterdir()] == [kept["id"]]
+    assert (await client.delete(f"/v1/snapshots/{kept['id']}")).json()["state"] == "dropped"
+    assert not list(states.iterdir())
+
+
+async def test_a_backend_that_keeps_files_alone_says_so(served: Served) -> None:
+    path = await served.sandbox()
+    refused = await served.client.post(f"{path}/snapshots", {"memory": True})
+    assert refused.status_code == 422, refused.text
+    assert "keep files alone" in refused.json()["detail"]
+    assert (await served.client.get("/v1/snapshots")).json()["snapshots"] == []
