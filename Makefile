@@ -96,8 +96,9 @@ bench: test-setup ## Figures against bwrap and podman on this machine
 	@scripts/system-packages bench
 	$(BIN)/sandboxer bench --json
 
-generate: dev ## Write what is generated in src/ again: calls of the operations, the blocking client
+generate: dev ## Write what is generated in src/ again: calls of the operations, tools of models, the blocking client
 	$(BIN)/python scripts/generate-calls
+	$(BIN)/python scripts/generate-tools
 	$(BIN)/python scripts/generate-sync
 
 wheel: venv guest ## dist/sandboxer-*.whl: client, and with its extra `server` the platform; no compiler needed to install it

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandboxer.sdk.aio.payments import AsyncGiftCards, AsyncInvoices, AsyncPayments
     from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys, AsyncStatus, AsyncWebhooks
     from sandboxer.sdk.aio.services import AsyncServices
+    from sandboxer.sdk.aio.tools import AsyncTools
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
     from sandboxer.wire.platform import Capabilities, Discovery
@@ -51,6 +52,7 @@ NOUNS = {
     "payments": "payments:AsyncPayments",
     "gift_cards": "payments:AsyncGiftCards",
     "invoices": "payments:AsyncInvoices",
+    "tools": "tools:AsyncTools",
 }
 
 
@@ -83,6 +85,7 @@ class AsyncSandboxer(AsyncScope):
     payments: AsyncPayments
     gift_cards: AsyncGiftCards
     invoices: AsyncInvoices
+    tools: AsyncTools
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandboxer.sdk.sync.payments import GiftCards, Invoices, Payments
     from sandboxer.sdk.sync.platform import HostView, Keys, Status, Webhooks
     from sandboxer.sdk.sync.services import Services
+    from sandboxer.sdk.sync.tools import Tools
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
     from sandboxer.wire.platform import Capabilities, Discovery
@@ -52,6 +53,7 @@ NOUNS = {
     "payments": "payments:Payments",
     "gift_cards": "payments:GiftCards",
     "invoices": "payments:Invoices",
+    "tools": "tools:Tools",
 }
 
 
@@ -84,6 +86,7 @@ class Sandboxer(Scope):
     payments: Payments
     gift_cards: GiftCards
     invoices: Invoices
+    tools: Tools
 
     def __init__(
         self,

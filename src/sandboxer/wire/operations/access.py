@@ -31,6 +31,7 @@ from sandboxer.wire.operations.declaration import (
     RateClass,
     Relay,
     Scope,
+    Tool,
     WayOut,
     created,
     needs,
@@ -156,6 +157,7 @@ CREATE_PREVIEW = _PREVIEWS.operation(
     idempotency=Idempotency.SECRET,
     failures=(409,),
     way_out=WayOut(),
+    tools=(Tool(),),
 )
 GET_EXPOSURE = _PREVIEWS.operation(
     "getExposure",
@@ -166,10 +168,18 @@ GET_EXPOSURE = _PREVIEWS.operation(
     needs=needs(Scope.EXEC),
 )
 LIST_PREVIEWS = _PREVIEWS.operation(
-    "listPreviews", "GET /previews", "List the open previews of a sandbox, newest first", PreviewList
+    "listPreviews",
+    "GET /previews",
+    "List the open previews of a sandbox, newest first",
+    PreviewList,
+    tools=(Tool(),),
 )
 REVOKE_PREVIEW = _PREVIEWS.below("/previews/{preview_id}", PreviewPath).operation(
-    "revokePreview", "DELETE", "Close a preview: its link and its cookies stop working", Nothing()
+    "revokePreview",
+    "DELETE",
+    "Close a preview: its link and its cookies stop working",
+    Nothing(),
+    tools=(Tool(),),
 )
 ASK_FOR_NAME = Operation(
     id="askForName",

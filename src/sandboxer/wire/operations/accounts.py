@@ -35,8 +35,10 @@ from sandboxer.wire.operations.declaration import (
     Group,
     Idempotency,
     Nothing,
+    Offer,
     Parameters,
     Scope,
+    Tool,
     WayOut,
     created,
     needs,
@@ -112,7 +114,11 @@ FOLLOW_ACCOUNT_EVENTS = _OWN.operation(
     query=FollowEventsQuery,
 )
 SHOW_ME = _OWN.operation(
-    "showMe", "GET /v1/accounts/me", "Show this account: balance, tier, scopes, limits", Me
+    "showMe",
+    "GET /v1/accounts/me",
+    "Show this account: balance, tier, scopes, limits",
+    Me,
+    tools=(Tool(offer=Offer.CORE),),
 )
 LIST_TRANSFERS = _OWN.operation(
     "listTransfers",
@@ -222,6 +228,7 @@ CLOSE_ACCOUNT = _ACCOUNT.operation(
     Account,
     body=ChangeAccount,
     failures=(409,),
+    is_lossy=True,
 )
 ENTITLE_ACCOUNT = _ACCOUNT.operation(
     "entitleAccount",

@@ -24,9 +24,12 @@ from sandboxer.wire.operations.declaration import (
     Bytes,
     Group,
     Idempotency,
+    Offer,
     Parameters,
     Scope,
     Stream,
+    Through,
+    Tool,
     WayOut,
     created,
     needs,
@@ -96,6 +99,19 @@ TAKE_SNAPSHOT = replace(SANDBOX, noun="snapshots").operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 409, 502),
+    tools=(
+        Tool("createSnapshot", offer=Offer.CORE),
+        Tool(
+            "createSessionSnapshot",
+            through=Through(operation="getSession", finds="sandbox_id"),
+            summary="Take a snapshot of a session's disk; whatever runs goes on",
+        ),
+        Tool(
+            "createServiceSnapshot",
+            through=Through(operation="getService", finds="sandbox_id"),
+            summary="Take a snapshot of a service's disk; whatever runs goes on",
+        ),
+    ),
 )
 LIST_SNAPSHOTS = _SNAPSHOTS.operation(
     "listSnapshots",
@@ -103,6 +119,7 @@ LIST_SNAPSHOTS = _SNAPSHOTS.operation(
     "List snapshots, newest first",
     SnapshotPage,
     query=ListSnapshotsQuery,
+    tools=(Tool(),),
 )
 GET_SNAPSHOT_TREE = _SNAPSHOTS.operation(
     "getSnapshotTree",
@@ -110,7 +127,13 @@ GET_SNAPSHOT_TREE = _SNAPSHOTS.operation(
     "Show what came from what: snapshots, and the sandboxes and volumes made from them",
     SnapshotTree,
 )
-GET_SNAPSHOT = _SNAPSHOT.operation("getSnapshot", "GET", "Show a snapshot", Snapshot)
+GET_SNAPSHOT = _SNAPSHOT.operation(
+    "getSnapshot",
+    "GET",
+    "Show a snapshot",
+    Snapshot,
+    tools=(Tool(),),
+)
 CHANGE_SNAPSHOT = _SNAPSHOT.operation(
     "changeSnapshot",
     "PATCH",
@@ -128,6 +151,7 @@ DROP_SNAPSHOT = _SNAPSHOT.operation(
     needs=needs(Scope.SANDBOXES_DESTROY),
     is_repeatable=True,
     failures=(409, 428),
+    tools=(Tool("deleteSnapshot"),),
 )
 RESTORE_SNAPSHOT = _SNAPSHOT.operation(
     "restoreSnapshot",
@@ -136,6 +160,11 @@ RESTORE_SNAPSHOT = _SNAPSHOT.operation(
     Sandbox,
     patience_s=180.0,
     failures=(402, 409, 428, 502),
+    is_lossy=True,
+    tools=(
+        Tool(),
+        Tool("restoreSession", summary="Put a session's disk back to a snapshot; its variables are lost"),
+    ),
 )
 CLONE_SNAPSHOT = _SNAPSHOT.operation(
     "cloneSnapshot",
@@ -147,6 +176,7 @@ CLONE_SNAPSHOT = _SNAPSHOT.operation(
     idempotency=Idempotency.MANY,
     patience_s=180.0,
     failures=(402, 409, 502),
+    tools=(Tool(),),
 )
 LOCK_SNAPSHOT = _SNAPSHOT.operation(
     "lockSnapshot",
@@ -154,6 +184,7 @@ LOCK_SNAPSHOT = _SNAPSHOT.operation(
     "Lock a snapshot: deleting and unlocking it then need a second proof",
     Snapshot,
     failures=(409,),
+    tools=(Tool(),),
 )
 UNLOCK_SNAPSHOT = _SNAPSHOT.operation(
     "unlockSnapshot",
@@ -161,6 +192,7 @@ UNLOCK_SNAPSHOT = _SNAPSHOT.operation(
     "Unlock a snapshot",
     Snapshot,
     failures=(409, 428),
+    tools=(Tool(),),
 )
 
 
@@ -182,9 +214,15 @@ CREATE_VOLUME = _VOLUMES.operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 404, 409),
+    tools=(Tool(),),
 )
 LIST_VOLUMES = _VOLUMES.operation(
-    "listVolumes", "GET /v1/volumes", "List volumes, newest first", VolumePage, query=ListVolumesQuery
+    "listVolumes",
+    "GET /v1/volumes",
+    "List volumes, newest first",
+    VolumePage,
+    query=ListVolumesQuery,
+    tools=(Tool(),),
 )
 GET_VOLUME = _VOLUME.operation("getVolume", "GET", "Show a volume, by id or name", Volume)
 CHANGE_VOLUME = _VOLUME.operation(
@@ -224,6 +262,7 @@ RESTORE_VOLUME = _VOLUME.operation(
     body=RestoreVolume,
     patience_s=180.0,
     failures=(409, 428),
+    is_lossy=True,
 )
 LOCK_VOLUME = _VOLUME.operation(
     "lockVolume",
@@ -335,8 +374,15 @@ PUBLISH_IMAGE = _IMAGES.operation(
     patience_s=900.0,
     failures=(402, 404, 409, 502),
     way_out=WayOut(fields=("visibility",)),
+    tools=(Tool(),),
 )
-GET_IMAGE = _IMAGE.operation("getImage", "GET", "Show a published image", PublishedImage)
+GET_IMAGE = _IMAGE.operation(
+    "getImage",
+    "GET",
+    "Show a published image",
+    PublishedImage,
+    tools=(Tool(),),
+)
 REMOVE_IMAGE = _IMAGE.operation(
     "removeImage",
     "DELETE",
@@ -344,6 +390,7 @@ REMOVE_IMAGE = _IMAGE.operation(
     PublishedImage,
     is_repeatable=True,
     failures=(409, 428),
+    tools=(Tool("deleteImage"),),
 )
 VERIFY_IMAGE = _IMAGE_SLOW.operation(
     "verifyImage",
@@ -372,6 +419,7 @@ SPAWN_IMAGE = _IMAGE.operation(
     idempotency=Idempotency.MANY,
     patience_s=900.0,
     failures=(402, 409, 502),
+    tools=(Tool("spawnFromImage"),),
 )
 CHANGE_IMAGE = _IMAGE.operation(
     "changeImage",
@@ -381,9 +429,14 @@ CHANGE_IMAGE = _IMAGE.operation(
     body=ChangeImage,
     failures=(409,),
     way_out=WayOut(fields=("visibility",)),
+    tools=(Tool("setImageVisibility"),),
 )
 LIST_IMAGE_GRANTS = _IMAGE.operation(
-    "listImageGrants", "GET /grants", "List the accounts that may use an image beside its owner", ImageGrants
+    "listImageGrants",
+    "GET /grants",
+    "List the accounts that may use an image beside its owner",
+    ImageGrants,
+    tools=(Tool("getImageTrustedKeys"),),
 )
 GRANT_IMAGE = _IMAGE.operation(
     "grantImage",
@@ -394,6 +447,7 @@ GRANT_IMAGE = _IMAGE.operation(
     is_repeatable=True,
     failures=(409,),
     way_out=WayOut(),
+    tools=(Tool("grantImageAccess"),),
 )
 REVOKE_IMAGE = _IMAGE.below("/grants/{account}", GrantPath).operation(
     "revokeImage",
@@ -402,6 +456,7 @@ REVOKE_IMAGE = _IMAGE.below("/grants/{account}", GrantPath).operation(
     ImageGrants,
     is_repeatable=True,
     failures=(409,),
+    tools=(Tool("revokeImageAccess"),),
 )
 TRANSFER_IMAGE = _IMAGE.operation(
     "transferImage",
@@ -412,6 +467,7 @@ TRANSFER_IMAGE = _IMAGE.operation(
     is_repeatable=True,
     failures=(409,),
     way_out=WayOut(),
+    tools=(Tool(),),
 )
 ACCEPT_IMAGE = _IMAGE_SLOW.operation(
     "acceptImage", "POST /accept", "Accept an image that was offered to you", PublishedImage, failures=(402,)
@@ -421,6 +477,7 @@ LOCK_IMAGE = _IMAGE_SLOW.operation(
     "POST /lock",
     "Lock an image: deleting and unlocking it then need a second proof",
     PublishedImage,
+    tools=(Tool(),),
 )
 UNLOCK_IMAGE = _IMAGE_SLOW.operation(
     "unlockImage",
@@ -428,4 +485,5 @@ UNLOCK_IMAGE = _IMAGE_SLOW.operation(
     "Unlock an image",
     PublishedImage,
     failures=(428,),
+    tools=(Tool(),),
 )

@@ -41,6 +41,7 @@ from sandboxer.wire.operations.declaration import (
     Parameters,
     RateClass,
     Scope,
+    Tool,
     created,
     needs,
 )
@@ -165,6 +166,7 @@ REGENERATE_KEY = replace(_KEY, rate=RateClass.AUTH).operation(
     NewKey,
     needs=needs(Scope.ACCOUNT_MANAGE),
     failures=(409, 428),
+    is_lossy=True,
 )
 ISSUE_BEARER = replace(_KEY, rate=RateClass.AUTH).operation(
     "issueBearer",
@@ -208,6 +210,7 @@ DELEGATE_KEY = _DELEGATION.operation(
     body=DelegateKey,
     idempotency=Idempotency.SECRET,
     failures=(402, 409, 428),
+    tools=(Tool(),),
 )
 TOP_UP_KEY = _KEY.operation(
     "topUpKey",

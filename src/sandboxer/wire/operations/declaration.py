@@ -15,7 +15,7 @@ An operation that is like no other is declared as an `Operation` of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import date
 from enum import StrEnum
 from typing import Any, Generic, Literal, cast
@@ -242,6 +242,43 @@ class Deprecation:
             raise ValueError("callers have at least 180 days between a deprecation and its sunset")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Through:
+    """Says that a tool names a thing by which the one is found that the path names: the answer of another
+    operation, which shows that thing, has its id.
+    """
+
+    # Its id.
+    operation: str
+    # The parameter of the path, which is also the field of that answer.
+    finds: str
+
+
+class Offer(StrEnum):
+    """To whom a tool is offered, unless somebody asks for more."""
+
+    # The dozen with which most can be done.
+    CORE = "core"
+    STANDARD = "standard"
+    # Only to who wants all there is.
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """An operation as a model calls it: the name of the tool, and in what it differs from the operation."""
+
+    # Empty: as the operation.
+    name: str = ""
+    _: KW_ONLY
+    offer: Offer = Offer.STANDARD
+    # One line for a model, where that of the operation says something else.
+    summary: str = ""
+    # Fields that it does not have.
+    leaves_out: tuple[str, ...] = ()
+    through: Through | None = None
+
+
 class Parameters(BaseModel):
     """What a path or a query says. Names are as in the URL unless a field has an alias."""
 
@@ -300,6 +337,10 @@ class Operation(Generic[P, Q, B, A]):
     idempotency: Idempotency = Idempotency.NONE
     # Sending it twice does what sending it once does, without a key. A PUT is so of itself.
     is_repeatable: bool = False
+    # What was there before cannot be had back. A DELETE and a PUT are so of themselves.
+    is_lossy: bool = False
+    # As which tools models call it; none: as one of its own name, which only those get who want all of them.
+    tools: tuple[Tool, ...] = ()
     # How long an answer may take, where that is longer than what clients wait for.
     patience_s: float | None = None
     # For how many seconds anybody may keep a success of it; what depends on the caller is kept by nobody.
@@ -374,6 +415,8 @@ class Group(Generic[P]):
         audited_as: str | None = None,
         way_out: WayOut | None = None,
         deprecated: Deprecation | None = None,
+        is_lossy: bool = False,
+        tools: tuple[Tool, ...] = (),
     ) -> Operation[P, Q, B, A]:
         """Declares an operation: `route` is its method and what follows the path of the group, `failures` are
         beside those of the group.
@@ -405,6 +448,8 @@ class Group(Generic[P]):
             way_out=way_out or self.way_out,
             operator_audit=self._audit(path, audited_as or _DONE_WITH_IT.get(method)),
             deprecated=deprecated,
+            is_lossy=is_lossy,
+            tools=tools,
         )
 
     def _audit(self, path: str, done_with_it: str | None) -> OperatorAudit | None:

@@ -22,8 +22,10 @@ from sandboxer.wire.operations.declaration import (
     Group,
     Idempotency,
     InHeader,
+    Offer,
     Parameters,
     Scope,
+    Tool,
     WayOut,
     created,
     needs,
@@ -76,6 +78,8 @@ class CancelJobQuery(Parameters):
     encoding: Encoding = "utf-8"
 
 
+# What a model has no need to say: it reads and writes text.
+_LEFT_OUT = ("stdin_encoding", "encoding", "output_limit_bytes")
 _EXECUTE = Group(noun="execute", needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC), failures=(404, 409))
 _JOBS = Group(noun="jobs", needs=needs(Scope.EXEC))
 _JOB = _JOBS.below("/v1/jobs/{job_id}", JobPath, audited="job")
@@ -90,6 +94,19 @@ EXECUTE_CODE = _EXECUTE.operation(
     body=ExecuteCode,
     idempotency=Idempotency.BOUND,
     failures=(402, 502),
+    tools=(
+        Tool(
+            "execute",
+            offer=Offer.CORE,
+            leaves_out=_LEFT_OUT,
+            summary="Run code in a new sandbox, which is deleted afterwards",
+        ),
+        Tool(
+            "run",
+            leaves_out=("language", *_LEFT_OUT),
+            summary="Run code whose first line (#!) says its language, in a new sandbox",
+        ),
+    ),
 )
 EXECUTE_LATER = _EXECUTE.operation(
     "executeLater",
@@ -99,9 +116,26 @@ EXECUTE_LATER = _EXECUTE.operation(
     body=ExecuteLater,
     idempotency=Idempotency.BOUND,
     way_out=WayOut(fields=("webhook_url",)),
+    tools=(
+        Tool(
+            "executeCodeAsync",
+            leaves_out=("webhook_url", *_LEFT_OUT),
+            summary="Queue code as a job; getJob shows what it printed",
+        ),
+        Tool(
+            "runAsync",
+            leaves_out=("language", "webhook_url", *_LEFT_OUT),
+            summary="Queue code whose first line (#!) says its language, as a job",
+        ),
+    ),
 )
 LIST_JOBS = _JOBS.operation(
-    "listJobs", "GET /v1/jobs", "List jobs, newest first", JobPage, query=ListJobsQuery
+    "listJobs",
+    "GET /v1/jobs",
+    "List jobs, newest first",
+    JobPage,
+    query=ListJobsQuery,
+    tools=(Tool(),),
 )
 GET_JOB = _JOB.operation(
     "getJob",
@@ -110,6 +144,7 @@ GET_JOB = _JOB.operation(
     Job,
     query=GetJobQuery,
     audited_as="get",
+    tools=(Tool(),),
 )
 CANCEL_JOB = _JOB.operation(
     "cancelJob",
@@ -119,6 +154,7 @@ CANCEL_JOB = _JOB.operation(
     query=CancelJobQuery,
     is_repeatable=True,
     failures=(409,),
+    tools=(Tool("deleteJob"),),
 )
 
 
@@ -159,6 +195,8 @@ RUN_CELL = _SESSION.operation(
     _CELL,
     body=RunCell,
     failures=(402, 409, 502),
+    is_lossy=True,
+    tools=(Tool("executeInSession", offer=Offer.CORE),),
 )
 START_SESSION = _SESSIONS.operation(
     "startSession",
@@ -174,11 +212,23 @@ START_SESSION = _SESSIONS.operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
+    tools=(Tool("createSession", offer=Offer.CORE),),
 )
 LIST_SESSIONS = _SESSIONS.operation(
-    "listSessions", "GET /v1/sessions", "List sessions, newest first", SessionPage, query=ListSessionsQuery
+    "listSessions",
+    "GET /v1/sessions",
+    "List sessions, newest first",
+    SessionPage,
+    query=ListSessionsQuery,
+    tools=(Tool(),),
 )
-GET_SESSION = _SESSION.operation("getSession", "GET", "Show a session", Session)
+GET_SESSION = _SESSION.operation(
+    "getSession",
+    "GET",
+    "Show a session",
+    Session,
+    tools=(Tool(),),
+)
 END_SESSION = _SESSION.operation(
     "endSession",
     "DELETE",
@@ -186,6 +236,7 @@ END_SESSION = _SESSION.operation(
     Session,
     is_repeatable=True,
     failures=(409, 428, 502),
+    tools=(Tool("deleteSession"),),
 )
 LIST_CELLS = _SESSION.operation(
     "listCells", "GET /cells", "List a session's cells that are still kept, oldest first", CellList
@@ -211,6 +262,7 @@ RESTART_SESSION = _SESSION.operation(
     Session,
     patience_s=180.0,
     failures=(409, 502),
+    is_lossy=True,
 )
 FREEZE_SESSION = _ITS_SANDBOX.operation(
     "freezeSession",
@@ -219,6 +271,7 @@ FREEZE_SESSION = _ITS_SANDBOX.operation(
     Session,
     patience_s=180.0,
     failures=(502,),
+    tools=(Tool(),),
 )
 THAW_SESSION = _ITS_SANDBOX.operation(
     "thawSession",
@@ -227,6 +280,7 @@ THAW_SESSION = _ITS_SANDBOX.operation(
     Session,
     patience_s=180.0,
     failures=(402, 502),
+    tools=(Tool("unfreezeSession"),),
 )
 BOOST_SESSION = _ITS_SANDBOX.operation(
     "boostSession",
@@ -250,6 +304,7 @@ LOCK_SESSION = _ITS_SANDBOX.operation(
     "Lock a session: ending its sandbox then needs a second proof",
     Session,
     patience_s=180.0,
+    tools=(Tool(),),
 )
 UNLOCK_SESSION = _ITS_SANDBOX.operation(
     "unlockSession",
@@ -258,4 +313,5 @@ UNLOCK_SESSION = _ITS_SANDBOX.operation(
     Session,
     patience_s=180.0,
     failures=(428,),
+    tools=(Tool(),),
 )

@@ -21,9 +21,12 @@ from sandboxer.wire.operations.declaration import (
     Idempotency,
     InHeader,
     Nothing,
+    Offer,
     Parameters,
     Scope,
     Stream,
+    Through,
+    Tool,
     Upgrade,
     created,
     needs,
@@ -97,6 +100,8 @@ class OpenTerminalQuery(Parameters):
     user: User | None = None
 
 
+# A model reads and writes text, and its program is told of progress another way.
+_LEFT_OUT = ("is_streamed", "trace", "stdin_encoding", "encoding", "output_limit_bytes")
 _EXEC = replace(SANDBOX, noun="exec", needs=needs(Scope.EXEC), reads=None, failures=(404, 409, 502))
 _PROCESSES = replace(_EXEC, noun="processes")
 _PROCESS = _PROCESSES.below("/processes/{process_id}", ProcessPath)
@@ -112,6 +117,16 @@ RUN_COMMAND = _EXEC.operation(
     query=RunCommandQuery,
     body=RunCommand,
     failures=(402,),
+    is_lossy=True,
+    tools=(
+        Tool(offer=Offer.CORE, leaves_out=_LEFT_OUT, summary="Run a command in a sandbox to its end"),
+        Tool(
+            "executeInService",
+            leaves_out=_LEFT_OUT,
+            through=Through(operation="getService", finds="sandbox_id"),
+            summary="Run a command in a service's sandbox to its end",
+        ),
+    ),
 )
 START_PROCESS = _PROCESSES.operation(
     "startProcess",
@@ -120,11 +135,22 @@ START_PROCESS = _PROCESSES.operation(
     created(Process),
     body=StartProcess,
     idempotency=Idempotency.PLAIN,
+    tools=(Tool(),),
 )
 LIST_PROCESSES = _PROCESSES.operation(
-    "listProcesses", "GET /processes", "List background processes, oldest first", ProcessList
+    "listProcesses",
+    "GET /processes",
+    "List background processes, oldest first",
+    ProcessList,
+    tools=(Tool(),),
 )
-GET_PROCESS = _PROCESS.operation("getProcess", "GET", "Show a process", Process)
+GET_PROCESS = _PROCESS.operation(
+    "getProcess",
+    "GET",
+    "Show a process",
+    Process,
+    tools=(Tool(),),
+)
 ATTACH_PROCESS = _PROCESS.operation(
     "attachProcess",
     "GET /output",
@@ -149,6 +175,7 @@ SIGNAL_PROCESS = _PROCESS.operation(
     "Send a process a signal; ended already is success",
     Nothing(),
     body=SendSignal,
+    is_lossy=True,
 )
 WAIT_PROCESS = _PROCESS.operation(
     "waitProcess",
@@ -156,9 +183,14 @@ WAIT_PROCESS = _PROCESS.operation(
     "Wait for a process to end, or for the time to be over",
     Process,
     query=WaitProcessQuery,
+    tools=(Tool(),),
 )
 END_PROCESS = _PROCESS.operation(
-    "endProcess", "DELETE", "Kill a process and everything it started, and forget it", Nothing()
+    "endProcess",
+    "DELETE",
+    "Kill a process and everything it started, and forget it",
+    Nothing(),
+    tools=(Tool(),),
 )
 OPEN_TERMINAL = _TERMINALS.operation(
     "openTerminal",
@@ -236,6 +268,7 @@ READ_FILE = _FILES.operation(
     ),
     query=ReadFileQuery,
     failures=(416,),
+    tools=(Tool(offer=Offer.CORE),),
 )
 HEAD_FILE = _FILES.operation(
     "headFile",
@@ -251,22 +284,46 @@ WRITE_FILE = _FILES.operation(
     FileInfo,
     query=WriteFileQuery,
     body=Stream("application/octet-stream"),
+    tools=(Tool(offer=Offer.CORE),),
 )
 DELETE_FILE = _FILES.operation(
     "deleteFile", "DELETE /content", "Remove a file or folder", Nothing(), query=DeleteFileQuery
 )
-LIST_FILES = _FILES.operation("listFiles", "GET", "List a folder, by path", FilePage, query=ListFilesQuery)
+LIST_FILES = _FILES.operation(
+    "listFiles",
+    "GET",
+    "List a folder, by path",
+    FilePage,
+    query=ListFilesQuery,
+    tools=(Tool(offer=Offer.CORE),),
+)
 STAT_FILE = _FILES.operation(
     "statFile", "GET /stat", "Show a file, folder or link", FileInfo, query=StatFileQuery
 )
 MAKE_DIRECTORY = _FILES.operation(
-    "makeDirectory", "POST /mkdir", "Make a folder", Nothing(), body=MakeDirectory
+    "makeDirectory",
+    "POST /mkdir",
+    "Make a folder",
+    Nothing(),
+    body=MakeDirectory,
+    tools=(Tool(),),
 )
 MOVE_FILE = _FILES.operation(
-    "moveFile", "POST /move", "Move or rename a file or folder", Nothing(), body=MoveFile
+    "moveFile",
+    "POST /move",
+    "Move or rename a file or folder",
+    Nothing(),
+    body=MoveFile,
+    tools=(Tool(),),
 )
 REMOVE_FILE = _FILES.operation(
-    "removeFile", "POST /remove", "Remove a file or folder", Nothing(), body=RemoveFile
+    "removeFile",
+    "POST /remove",
+    "Remove a file or folder",
+    Nothing(),
+    body=RemoveFile,
+    is_lossy=True,
+    tools=(Tool(),),
 )
 WATCH_FILES = _FILES.operation(
     "watchFiles",

@@ -54,6 +54,7 @@ from sandboxer.wire.operations.declaration import (
     Parameters,
     RateClass,
     Scope,
+    Tool,
     created,
     needs,
 )
@@ -118,6 +119,7 @@ BUY_KEY = _PAYABLE.operation(
     body=BuyKey,
     idempotency=Idempotency.PLAIN,
     patience_s=120.0,
+    tools=(Tool(),),
 )
 TOP_UP = _PAYABLE.operation(
     "topUp",
@@ -131,6 +133,7 @@ TOP_UP = _PAYABLE.operation(
     idempotency=Idempotency.PLAIN,
     patience_s=120.0,
     failures=(404,),
+    tools=(Tool(),),
 )
 LIST_PAYMENTS = Operation(
     id="listPayments",
@@ -159,7 +162,13 @@ LIST_GOODS = _FOUND.operation(
 LIST_RATES = _PRICING.operation(
     "listRates", "GET /v1/rates", "List what each coin is worth in US dollars, and who says so", RateList
 )
-GET_PRICING = _PRICING.operation("getPricing", "GET /v1/pricing", "Show every price", Pricing)
+GET_PRICING = _PRICING.operation(
+    "getPricing",
+    "GET /v1/pricing",
+    "Show every price",
+    Pricing,
+    tools=(Tool(),),
+)
 GET_PRICING_FOR_AGENTS = replace(_FOUND, noun="pricing").operation(
     "getPricingForAgents",
     "GET /pricing-for-agents.json",
@@ -328,6 +337,7 @@ REDEEM_GIFT_CARD = _GIFT_CARDS.operation(
     needs=ANY_KEY,
     is_repeatable=True,
     failures=(428,),
+    tools=(Tool(),),
 )
 GET_GIFT_BALANCE = _GUESSABLE.operation(
     "getGiftBalance",
@@ -366,6 +376,7 @@ REVOKE_GIFT_CARD = _GIFT_CARD.operation(
     GiftCard,
     body=Revoke,
     is_repeatable=True,
+    is_lossy=True,
 )
 REFUND_GIFT_CARD = _GIFT_CARD.operation(
     "refundGiftCard",
@@ -373,4 +384,5 @@ REFUND_GIFT_CARD = _GIFT_CARD.operation(
     "Refund what is left on a gift card: as sats, or to a coin address less a fee (buyer, owner)",
     RefundedCard,
     body=RefundCard,
+    is_lossy=True,
 )

@@ -17,6 +17,7 @@ from sandboxer.wire.operations.declaration import (
     Parameters,
     RateClass,
     Scope,
+    Tool,
     needs,
 )
 from sandboxer.wire.platform import (
@@ -74,9 +75,14 @@ LIST_IMAGES = _CATALOGUE.operation(
     "List images: the host's own, and published ones that you may use",
     ImageList,
     query=ListImagesQuery,
+    tools=(Tool(),),
 )
 LIST_PROFILES = _CATALOGUE.operation(
-    "listProfiles", "GET /v1/profiles", "List the profiles of this platform", ProfileList
+    "listProfiles",
+    "GET /v1/profiles",
+    "List the profiles of this platform",
+    ProfileList,
+    tools=(Tool(),),
 )
 LIST_LANGUAGES = _LANGUAGES.operation(
     "listLanguages",
@@ -84,6 +90,7 @@ LIST_LANGUAGES = _LANGUAGES.operation(
     "List languages, and whether they run here",
     LanguageList,
     query=ListLanguagesQuery,
+    tools=(Tool("getLanguages"),),
 )
 GET_LANGUAGE = _LANGUAGES.below("/v1/languages/{name}", LanguagePath).operation(
     "getLanguage", "GET", "Show a language, by name, alias or extension", Language
@@ -94,6 +101,7 @@ LIST_SHELLS = _LANGUAGES.operation(
     "List shells, and whether they run here",
     ShellList,
     query=ListLanguagesQuery,
+    tools=(Tool("getShells"),),
 )
 
 
@@ -121,6 +129,7 @@ REAP_STALE = _HOST.operation(
     "POST /v1/host/reap-stale",
     "Remove disks and processes that no record accounts for (owner)",
     Reaped,
+    is_lossy=True,
 )
 LIST_GARBAGE = _HOST.operation(
     "listGarbage",
@@ -134,6 +143,7 @@ COLLECT_GARBAGE = _HOST.operation(
     "Remove what nobody needs any more; the platform does this by itself, too (owner)",
     Collected,
     query=CollectGarbageQuery,
+    is_lossy=True,
 )
 GET_OPENAPI = _DOCUMENTS.operation(
     "getOpenapi",
@@ -169,6 +179,7 @@ HEALTH = _PROBES.operation(
     "GET /health",
     "Say whether database and disks take writes, and backends can make sandboxes",
     Answered(model=Health, also=((503, "Something it needs fails."),)),
+    tools=(Tool("healthCheck"),),
 )
 READY = _PROBES.operation(
     "ready",
@@ -187,10 +198,18 @@ GET_CAPABILITIES = _PUBLIC.operation(
     "getCapabilities", "GET /v1/capabilities", "Show what this platform can do", Capabilities, failures=(503,)
 )
 SHOW_CLUSTER = _INTROSPECTION.operation(
-    "showCluster", "GET /v1/cluster", "Show the hosts, what they can do, and how much is free", Cluster
+    "showCluster",
+    "GET /v1/cluster",
+    "Show the hosts, what they can do, and how much is free",
+    Cluster,
+    tools=(Tool("getClusterStatus"),),
 )
 LIST_POOLS = _INTROSPECTION.operation(
-    "listPools", "GET /v1/pools", "Show how many sandboxes are kept ready, and the storage of disks", Pools
+    "listPools",
+    "GET /v1/pools",
+    "Show how many sandboxes are kept ready, and the storage of disks",
+    Pools,
+    tools=(Tool(),),
 )
 SHOW_STATS = _INTROSPECTION.operation(
     "showStats",
@@ -198,10 +217,12 @@ SHOW_STATS = _INTROSPECTION.operation(
     "Count sandboxes, jobs, sessions and services, by state",
     Stats,
     needs=needs(Scope.SANDBOXES_READ),
+    tools=(Tool("getSystemStats"),),
 )
 SHOW_LIMITS = _INTROSPECTION.operation(
     "showLimits",
     "GET /v1/limits",
     "Show what this key may still do: requests this minute, slots, caps, longest and largest sandbox",
     Limits,
+    tools=(Tool(),),
 )

@@ -11,8 +11,10 @@ from sandboxer.wire.operations.declaration import (
     Group,
     Idempotency,
     InHeader,
+    Offer,
     Parameters,
     Scope,
+    Tool,
     created,
     needs,
 )
@@ -83,6 +85,7 @@ CREATE_SANDBOX = replace(_SANDBOXES, access=Access.PAYABLE).operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 404, 409),
+    tools=(Tool(offer=Offer.CORE, leaves_out=("consumer", "inputs", "setup_metadata")),),
 )
 LIST_SANDBOXES = _SANDBOXES.operation(
     "listSandboxes",
@@ -90,12 +93,14 @@ LIST_SANDBOXES = _SANDBOXES.operation(
     "List sandboxes, newest first",
     SandboxPage,
     query=ListSandboxesQuery,
+    tools=(Tool(offer=Offer.CORE),),
 )
 GET_SANDBOX_TREE = _SANDBOXES.operation(
     "getSandboxTree",
     "GET /v1/tree",
     "Show the sandboxes of this account, those that they made from inside, and what was spent",
     SandboxTree,
+    tools=(Tool(),),
 )
 EXPIRE_SANDBOXES = _SANDBOXES.operation(
     "expireSandboxes",
@@ -104,8 +109,15 @@ EXPIRE_SANDBOXES = _SANDBOXES.operation(
     Expired,
     query=ExpireSandboxesQuery,
     needs=needs(Scope.SANDBOXES_DESTROY),
+    is_lossy=True,
 )
-GET_SANDBOX = SANDBOX.operation("getSandbox", "GET", "Show a sandbox", Sandbox)
+GET_SANDBOX = SANDBOX.operation(
+    "getSandbox",
+    "GET",
+    "Show a sandbox",
+    Sandbox,
+    tools=(Tool(),),
+)
 CHANGE_SANDBOX = SANDBOX.operation(
     "changeSandbox",
     "PATCH",
@@ -123,6 +135,7 @@ DESTROY_SANDBOX = SANDBOX.operation(
     needs=needs(Scope.SANDBOXES_DESTROY),
     is_repeatable=True,
     failures=(409, 428, 502),
+    tools=(Tool(offer=Offer.CORE),),
 )
 RECREATE_SANDBOX = _LIFECYCLE.operation(
     "recreateSandbox",
@@ -130,6 +143,7 @@ RECREATE_SANDBOX = _LIFECYCLE.operation(
     "Give a sandbox a new disk from its image; the id stays",
     Sandbox,
     failures=(402, 428, 502),
+    is_lossy=True,
 )
 LOCK_SANDBOX = _LIFECYCLE.operation(
     "lockSandbox",
@@ -146,6 +160,7 @@ STOP_SANDBOX = _LIFECYCLE.operation(
     "Stop a sandbox: its processes end, its disk is kept",
     Sandbox,
     failures=(502,),
+    tools=(Tool(),),
 )
 RESUME_SANDBOX = _LIFECYCLE.operation(
     "resumeSandbox",
@@ -153,6 +168,7 @@ RESUME_SANDBOX = _LIFECYCLE.operation(
     "Start a stopped sandbox again, on its own disk",
     Sandbox,
     failures=(402, 502),
+    tools=(Tool(),),
 )
 FREEZE_SANDBOX = _LIFECYCLE.operation(
     "freezeSandbox",
@@ -160,9 +176,15 @@ FREEZE_SANDBOX = _LIFECYCLE.operation(
     "Freeze a sandbox: every process is paused in memory",
     Sandbox,
     failures=(502,),
+    tools=(Tool(),),
 )
 THAW_SANDBOX = _LIFECYCLE.operation(
-    "thawSandbox", "POST /thaw", "Let a frozen sandbox go on", Sandbox, failures=(402, 502)
+    "thawSandbox",
+    "POST /thaw",
+    "Let a frozen sandbox go on",
+    Sandbox,
+    failures=(402, 502),
+    tools=(Tool(),),
 )
 EXTEND_TTL = replace(SANDBOX, access=Access.PAYABLE).operation(
     "extendTtl",
@@ -172,12 +194,18 @@ EXTEND_TTL = replace(SANDBOX, access=Access.PAYABLE).operation(
     body=ChangeTtl,
     idempotency=Idempotency.BOUND,
     failures=(402, 409),
+    tools=(Tool(),),
 )
 GET_REACHABILITY = SANDBOX.operation(
     "getReachability", "GET /reachability", "Show whether a sandbox answers, and by which ways", Reachability
 )
 GET_USAGE = SANDBOX.operation(
-    "getUsage", "GET /usage", "Show what a sandbox uses now", Usage, failures=(409, 502)
+    "getUsage",
+    "GET /usage",
+    "Show what a sandbox uses now",
+    Usage,
+    failures=(409, 502),
+    tools=(Tool(),),
 )
 BOOST_SANDBOX = SANDBOX.operation(
     "boostSandbox",

@@ -13,6 +13,7 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Parameters,
     Scope,
+    Tool,
     WayOut,
     created,
     needs,
@@ -87,11 +88,23 @@ CREATE_SERVICE = _SERVICES.operation(
     patience_s=960.0,
     failures=(402, 404, 409, 502),
     way_out=WayOut(fields=("public",)),
+    tools=(Tool(),),
 )
 LIST_SERVICES = _SERVICES.operation(
-    "listServices", "GET /v1/services", "List services, newest first", ServicePage, query=ListServicesQuery
+    "listServices",
+    "GET /v1/services",
+    "List services, newest first",
+    ServicePage,
+    query=ListServicesQuery,
+    tools=(Tool(),),
 )
-GET_SERVICE = _SERVICE.operation("getService", "GET", "Show a service", Service)
+GET_SERVICE = _SERVICE.operation(
+    "getService",
+    "GET",
+    "Show a service",
+    Service,
+    tools=(Tool(),),
+)
 CHANGE_SERVICE = _SERVICE.operation(
     "changeService",
     "PATCH",
@@ -111,6 +124,7 @@ REMOVE_SERVICE = _SERVICE.operation(
     Service,
     needs=needs(Scope.SANDBOXES_DESTROY),
     failures=(409, 428, 502),
+    tools=(Tool("deleteService"),),
 )
 REDEPLOY_SERVICE = _VAULT.operation(
     "redeployService",
@@ -121,6 +135,8 @@ REDEPLOY_SERVICE = _VAULT.operation(
     body=RedeployService,
     patience_s=960.0,
     failures=(402, 409, 502),
+    is_lossy=True,
+    tools=(Tool(),),
 )
 FREEZE_SERVICE = _LIFECYCLE.operation(
     "freezeService",
@@ -128,9 +144,15 @@ FREEZE_SERVICE = _LIFECYCLE.operation(
     "Put a service to sleep: frozen in memory, at the frozen price",
     Service,
     failures=(502,),
+    tools=(Tool(),),
 )
 THAW_SERVICE = _LIFECYCLE.operation(
-    "thawService", "POST /thaw", "Wake a service", Service, failures=(402, 502)
+    "thawService",
+    "POST /thaw",
+    "Wake a service",
+    Service,
+    failures=(402, 502),
+    tools=(Tool("unfreezeService"),),
 )
 STOP_SERVICE = _LIFECYCLE.operation(
     "stopService",
@@ -148,10 +170,19 @@ START_SERVICE = _LIFECYCLE.operation(
     failures=(402, 502),
 )
 LOCK_SERVICE = _LIFECYCLE.operation(
-    "lockService", "POST /lock", "Lock a service: deleting and unlocking it then need a second proof", Service
+    "lockService",
+    "POST /lock",
+    "Lock a service: deleting and unlocking it then need a second proof",
+    Service,
+    tools=(Tool(),),
 )
 UNLOCK_SERVICE = _LIFECYCLE.operation(
-    "unlockService", "POST /unlock", "Unlock a service", Service, failures=(428,)
+    "unlockService",
+    "POST /unlock",
+    "Unlock a service",
+    Service,
+    failures=(428,),
+    tools=(Tool(),),
 )
 READ_SERVICE_LOGS = _SERVICE.operation(
     "readServiceLogs",
@@ -162,9 +193,14 @@ READ_SERVICE_LOGS = _SERVICE.operation(
     ),
     query=ReadServiceLogsQuery,
     needs=needs(Scope.EXEC),
+    tools=(Tool("getServiceLogs", leaves_out=("follow",)),),
 )
 GET_SERVICE_VAULT = _SERVICE.operation(
-    "getServiceVault", "GET /env", "List the names in a service's vault; values are never shown", Vault
+    "getServiceVault",
+    "GET /env",
+    "List the names in a service's vault; values are never shown",
+    Vault,
+    tools=(Tool("getServiceEnv"),),
 )
 SET_SERVICE_VAULT = _VAULT.operation(
     "setServiceVault",
@@ -173,6 +209,7 @@ SET_SERVICE_VAULT = _VAULT.operation(
     Vault,
     body=SetVault,
     failures=(409,),
+    tools=(Tool("setServiceEnv"),),
 )
 CHANGE_SERVICE_VAULT = _VAULT.operation(
     "changeServiceVault",
@@ -181,9 +218,15 @@ CHANGE_SERVICE_VAULT = _VAULT.operation(
     Vault,
     body=ChangeVault,
     failures=(409,),
+    is_lossy=True,
 )
 WIPE_SERVICE_VAULT = _VAULT.operation(
-    "wipeServiceVault", "DELETE /env", "Empty a service's vault", Vault, failures=(409,)
+    "wipeServiceVault",
+    "DELETE /env",
+    "Empty a service's vault",
+    Vault,
+    failures=(409,),
+    tools=(Tool("deleteServiceEnv"),),
 )
 LIST_SERVICE_DOMAINS = _SERVICE.operation(
     "listServiceDomains", "GET /domains", "List a service's domains, verified or not", DomainList

@@ -1,0 +1,73 @@
+"""Tools that models call, with asyncio."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sandboxer.sdk.aio.line import AsyncLine, AsyncNoun, server_events
+from sandboxer.sdk.call import Answer, Call
+from sandboxer.sdk.errors import SdkError
+from sandboxer.sdk.tools import MOST_SHOWN, Gathering, Offer, Tool, ToolResult, refused, tool_named, tools
+
+
+class AsyncTools(AsyncNoun):
+    """Every operation as a tool that a model can call (`sandboxer.sdk.tools`)."""
+
+    def list(self, offer: Offer = "standard") -> Sequence[Tool]:
+        """Returns the tools: `core`, the dozen with which most can be done; `standard`; or `all`.
+
+        Examples:
+            >>> print(client.tools.list("core")[0].name)
+        """
+        return tools(offer)
+
+    async def run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ToolResult:
+        """Calls a tool. What is refused is a result with `is_error`, for the model to read.
+
+        `on_output` is called with each piece that a running program prints, where the tool runs one.
+
+        Examples:
+            >>> result = await client.tools.run("execute", {"code": "print(6 * 7)", "language": "python"})
+            >>> print(result.text)
+        """
+        try:
+            tool = tool_named(name)
+            given = tool.checked(arguments)
+            if (found := tool.shows(given)) is not None:
+                shown = json.loads(await self._line.send(found[0]))
+                given[found[1]] = shown[found[1]]
+            call = tool.made(given)
+            if on_output is not None and tool.streams(given):
+                return await _streamed(self._line, call, on_output)
+            return await _whole(self._line, tool, call)
+        except SdkError as error:
+            return refused(error)
+
+
+async def _streamed(line: AsyncLine, call: Call[bytes], on_output: Callable[[str], None]) -> ToolResult:
+    gathering = Gathering()
+    async for event in server_events(line, call.streamed()):
+        if (output := gathering.feed(event)) is not None:
+            on_output(output)
+    return gathering.result()
+
+
+async def _whole(line: AsyncLine, tool: Tool, call: Call[bytes]) -> ToolResult:
+    most = MOST_SHOWN if tool.answer == "bytes" else None
+    if most is None:
+        return tool.result(Answer(200, {}, await line.send(call)))
+    content = bytearray()
+    async with line.open(call) as response:
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > most:
+                break
+    return tool.result(Answer(200, {}, bytes(content[:most])), is_whole=len(content) <= most)
