@@ -17,8 +17,9 @@ from tests.support.platforms import Up
 # As the agent of the paper finds them (`@tpmjs/tools-unsandbox`).
 NAMED_ELSEWHERE = """
 executeCodeAsync execute run runAsync getJob listJobs deleteJob getLanguages getShells createSession
-getSession listSessions executeInSession freezeSession unfreezeSession lockSession unlockSession createSessionSnapshot
-restoreSession deleteSession createService getService listServices executeInService freezeService
+getSession listSessions executeInSession freezeSession unfreezeSession lockSession unlockSession
+createSessionSnapshot restoreSession deleteSession createService getService listServices
+executeInService freezeService
 unfreezeService lockService unlockService redeployService getServiceLogs createServiceSnapshot getServiceEnv
 setServiceEnv deleteServiceEnv deleteService createSnapshot getSnapshot listSnapshots lockSnapshot
 unlockSnapshot restoreSnapshot cloneSnapshot deleteSnapshot publishImage getImage listImages lockImage
