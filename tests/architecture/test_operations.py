@@ -9,11 +9,12 @@ from typing import get_args
 
 import pytest
 
-from sandboxer.edges.http.app import E2B_ROUTES, ROUTES, all_bindings
+from sandboxer.edges.http.app import E2B_ROUTES, MCP_ROUTES, ROUTES, all_bindings
 from sandboxer.edges.http.matcher import Routes
 from sandboxer.edges.http.sandbox_tokens import OF_SANDBOXES
 from sandboxer.wire.e2b import ROOT
 from sandboxer.wire.e2b.operations import OPERATIONS as E2B_OPERATIONS
+from sandboxer.wire.mcp import OPERATIONS as MCP_OPERATIONS
 from sandboxer.wire.operations.declaration import (
     ANY_KEY,
     NEVER_DELEGATED,
@@ -71,11 +72,11 @@ def test_whatever_binds_operations_is_served() -> None:
     """Modules of routes are imported with a first request; one that is not named would never be."""
     binding = {
         ".".join(file.relative_to(SRC).with_suffix("").parts)
-        for folder in (HTTP / "routes", HTTP.parent / "e2b")
+        for folder in (HTTP / "routes", HTTP.parent / "e2b", HTTP.parent / "mcp")
         for file in folder.rglob("*.py")
         if re.search(r"^BINDINGS\b", file.read_text(), re.MULTILINE)
     }
-    assert Counter(each.module for each in (*ROUTES, *E2B_ROUTES)) == Counter(binding)
+    assert Counter(each.module for each in (*ROUTES, *E2B_ROUTES, *MCP_ROUTES)) == Counter(binding)
 
 
 def test_a_module_of_routes_serves_nothing_but_the_paths_it_is_imported_for() -> None:
@@ -145,3 +146,10 @@ def test_the_operations_of_e2bs_clients_are_declared_bound_and_decided_about_too
         assert re.findall(r"{(\w+)}", one.path) == list(one.parameters.model_fields), one.id
         is_audited = one.operator_audit is not None or not one.parameters.model_fields
         assert is_audited or one.id == "e2bGet", one.id
+
+
+def test_the_operations_of_the_mcp_server_are_declared_and_bound_too() -> None:
+    assert Counter(one.operation.id for one in all_bindings(MCP_ROUTES)) == Counter(
+        one.id for one in MCP_OPERATIONS
+    )
+    assert {one.id for one in MCP_OPERATIONS}.isdisjoint(one.id for one in OPERATIONS)

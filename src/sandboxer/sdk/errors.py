@@ -91,6 +91,8 @@ class ApiError(SdkError):
         self.status = status
         self.problem = problem
         self.request_id = request_id
+        # What is to be paid for it (x402's PaymentRequired), where a payment would help.
+        self.payment: Mapping[str, Any] | None = None
         self.code = str(problem.get("code", self.code))
         self.fault = str(problem.get("fault", "caller" if status < 500 else "platform"))
         self.next_step = self.next(Door.SDK)

@@ -60,6 +60,7 @@ class Tries:
     def after_answer(self, status: int, headers: Mapping[str, str], content: bytes) -> float:
         """How to go on after an answer of 400 and above; raises the typed error when there is no way."""
         error = problem_of(Answer(status, headers, content))
+        error.payment = required_by(status, headers)
         if (again := after_refusal(self.signer, error, has_resigned=self.has_resigned)) is not None:
             self.has_resigned = True
             return again

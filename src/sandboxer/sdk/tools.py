@@ -51,6 +51,10 @@ class ToolResult:
     is_error: bool = False
     # Of an answer that is no text.
     content: bytes | None = field(default=None, repr=False)
+    # What is to be paid first (x402's PaymentRequired), where nobody has paid it yet.
+    payment: Mapping[str, Any] | None = None
+    # How a payment that came with the call was settled, as the header of the answer says it.
+    settled: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +209,8 @@ def refused(error: SdkError) -> ToolResult:
     text = f"{error} {error.next_step}".strip()
     if errors := structured.get("errors"):
         text += " " + json.dumps(errors, ensure_ascii=False)
-    return ToolResult(text, structured, is_error=True)
+    payment = error.payment if isinstance(error, ApiError) else None
+    return ToolResult(text, structured, is_error=True, payment=payment)
 
 
 class Gathering:

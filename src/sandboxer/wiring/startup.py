@@ -103,6 +103,8 @@ class Platform(UpperDependencies):
     work: Work
     payments: Payments
     probes: Probes
+    # What edges do beside requests; it ends before anything else does.
+    edge_tasks: TaskOwner
     # None: nobody collects them.
     spans: SpanSink | None = None
     # What a 402 says beside the prices.
@@ -171,6 +173,7 @@ async def open_platform(
             work=work,
             payments=payments,
             probes=probes_of(settings, trying, store, nonces, bound.backends),
+            edge_tasks=await closing.enter_async_context(own_tasks()),
             spans=_open_spans(settings, closing),
             payment_offers=payments.offers,
             **{each.name: getattr(above, each.name) for each in fields(above)},

@@ -81,7 +81,7 @@ def demand_root(act: str) -> None:
 
 # Modules of Python itself that other systems than Linux have not.
 _OF_LINUX = frozenset({"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"})
-_OF_PAYERS = frozenset({"eth_account", "x402"})
+_EXTRAS = {"eth_account": "payer", "x402": "payer", "mcp": "mcp", "mcp_types": "mcp"}
 
 
 def missing_part(error: ModuleNotFoundError) -> Exception:
@@ -92,7 +92,7 @@ def missing_part(error: ModuleNotFoundError) -> Exception:
         )
     if name == "sandboxer":
         return error
-    extra = "payer" if name in _OF_PAYERS else "server"
+    extra = _EXTRAS.get(name, "server")
     return CommandFailed(
         f"This needs more than the client: {name} is not installed.",
         next_step=f"Install it: pip install 'sandboxer[{extra}]'",

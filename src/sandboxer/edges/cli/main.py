@@ -118,6 +118,7 @@ VERBS: Mapping[str, Verb] = {
     "completion": Verb("completion", PLATFORM, "Let a shell complete verbs, names and ids."),
     "login": Verb("contexts", PLATFORM, "Log in to a platform, and use it from now on."),
     "context": Verb("contexts", PLATFORM, "Platforms that you have logged in to.", is_group=True),
+    "mcp": Verb("mcp", PLATFORM, "Give hosts of models (Claude, Cursor, VS Code, …) a platform's tools."),
     "key": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
     "e2b": Verb("e2b", PLATFORM, "Let programs written for E2B use this platform.", is_group=True),
     "webhook": Verb("webhooks", PLATFORM, "Be told of what happens, by signed requests.", is_group=True),

@@ -21,6 +21,7 @@ from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.program import late
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.store.idempotency import Unsettled
+from sandboxer.wire import mcp
 from sandboxer.wire.e2b import ROOT
 from sandboxer.wiring import Platform
 
@@ -100,6 +101,8 @@ E2B_ROUTES = tuple(
     Routes(f"sandboxer.edges.e2b.{name}", ROOT)
     for name in ("sandboxes", "disks", "templates", "volumes", "processes", "filesystem", "files", "code")
 )
+# Of the MCP server, which has its own words for what is asked of it.
+MCP_ROUTES = (Routes("sandboxer.edges.mcp.routes", mcp.PATH),)
 
 
 def all_bindings(routes: Sequence[Routes] = ROUTES) -> list[Binding]:
@@ -110,7 +113,7 @@ def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> Starlet
     """Returns the app. FastAPI has only the routes (`binding.py`): as the app, it would wrap every request in
     layers that we do not need.
     """
-    matcher = Matcher((*routes, *E2B_ROUTES))
+    matcher = Matcher((*routes, *E2B_ROUTES, *MCP_ROUTES))
     app = Starlette(
         middleware=[
             Middleware(E2bDoor, domain=platform.settings.proxy_domain),

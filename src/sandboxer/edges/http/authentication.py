@@ -45,6 +45,8 @@ from sandboxer.wiring import Platform
 CALLER = "sandboxer.caller"
 # Set if a request without credentials is let through: to learn what it costs, or to act for nobody.
 STRANGER = "sandboxer.stranger"
+# Who a door of ours has identified already, and asks for. A value of this process: no request can bring it.
+KNOWN = "sandboxer.known"
 # The memory that this request holds; released when it is answered.
 LEASE = "sandboxer.lease"
 STRANGERS = "strangers"
@@ -149,6 +151,9 @@ class Authentication:
     async def _identify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
         platform = self._platform
         headers = scope["headers"]
+        if (known := scope.get(KNOWN)) is not None:
+            await self._name_payer(scope, known)
+            return known, await _unsigned(scope, receive)
         if _is_plainly_signed(headers):
             token = signed_in = bearer = None
         else:
@@ -159,7 +164,10 @@ class Authentication:
         if sandbox is not None:
             # Whoever is let in by a token of some sandbox has a credential, too.
             if _has_credentials(headers) or _access(scope) in OF_SANDBOXES:
-                raise _another_from_inside()
+                raise _two_callers(
+                    "a sandbox is known by the socket in it, and the request names a caller beside that",
+                    "Send no credentials through /run/sandboxer/api.sock.",
+                )
             caller = sandbox
         elif _access(scope) in OF_SANDBOXES:
             # They stand for bearer tokens.
@@ -187,12 +195,7 @@ class Authentication:
         else:
             raise _two_callers()
         await self._name_payer(scope, caller)
-        if scope["type"] == "http":
-            if _is_upload(scope):
-                receive = _streamed(receive, None)
-            else:
-                receive = replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
-        return caller, receive
+        return caller, await _unsigned(scope, receive)
 
     async def _by_bearer(self, scope: Scope, token: str) -> Caller:
         self._demand_bearers(scope)
@@ -250,7 +253,8 @@ class Authentication:
         platform = self._platform
         operation = operation_of(scope)
         kind = RateClass.API if operation is None else operation.rate
-        if kind is RateClass.UNCOUNTED:
+        if kind is RateClass.UNCOUNTED or (kind is RateClass.API and KNOWN in scope):
+            # What a door asks for somebody, it was asked for, and that was counted.
             return
         wanted = quotas(kind, address=address_of(scope, platform), caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
@@ -287,6 +291,15 @@ def target_of(scope: Scope) -> str:
     query: bytes = scope["query_string"]
     # latin-1 maps every byte to one character; the authenticator refuses what is not ASCII.
     return (raw + b"?" + query if query else raw).decode("latin-1")
+
+
+async def _unsigned(scope: Scope, receive: Receive) -> Receive:
+    """Returns what delivers a body that nobody signed."""
+    if scope["type"] != "http":
+        return receive
+    if _is_upload(scope):
+        return _streamed(receive, None)
+    return replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
 
 
 async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
@@ -334,11 +347,9 @@ def _access(scope: Scope) -> Access:
 
 def _is_making(operation: AnyOperation | None) -> bool:
     """Tells whether something may come of a request: it does more than look, sign in or remove."""
-    return (
-        operation is not None
-        and operation.rate is RateClass.API
-        and operation.method not in ("GET", "HEAD", "DELETE")
-    )
+    if operation is None or operation.rate is not RateClass.API:
+        return False
+    return operation.method not in ("GET", "HEAD", "DELETE")
 
 
 def _names_nobody(scope: Scope) -> bool:
@@ -362,16 +373,8 @@ def _sandbox(scope: Scope) -> Caller | None:
 
 
 def _is_known(scope: Scope) -> bool:
-    """Tells whether the connection itself says who its caller is."""
-    return _user(scope) is not None or _sandbox(scope) is not None
-
-
-def _another_from_inside() -> Unauthenticated:
-    return Unauthenticated(
-        why="a sandbox is known by the socket in it, and the request names a caller beside that",
-        reason="two_callers",
-        hint="Send no credentials through /run/sandboxer/api.sock.",
-    )
+    """Tells whether its caller is known without anything in the head that says so."""
+    return KNOWN in scope or _user(scope) is not None or _sandbox(scope) is not None
 
 
 def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
@@ -385,12 +388,11 @@ def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
     return values[0].decode("latin-1")
 
 
-def _two_callers() -> Unauthenticated:
-    return Unauthenticated(
-        why="the request names its caller in two ways",
-        reason="two_callers",
-        hint="Send one of: a signature, a bearer token, a session token, SIGN-IN-WITH-X.",
-    )
+def _two_callers(
+    why: str = "the request names its caller in two ways",
+    hint: str = "Send one of: a signature, a bearer token, a session token, SIGN-IN-WITH-X.",
+) -> Unauthenticated:
+    return Unauthenticated(why=why, reason="two_callers", hint=hint)
 
 
 async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.errors import SdkError
-from sandboxer.sdk.sync.line import Line, Noun, server_events
+from sandboxer.sdk.exchange import PAYMENT_RESPONSE, PAYMENT_SIGNATURE
+from sandboxer.sdk.sync.line import MOST_HELD, Line, Noun, server_events
 from sandboxer.sdk.tools import MOST_SHOWN, Gathering, Offer, Tool, ToolResult, refused, tool_named, tools
 
 
@@ -30,10 +32,12 @@ class Tools(Noun):
         arguments: Mapping[str, Any] | None = None,
         *,
         on_output: Callable[[str], None] | None = None,
+        payment: str | None = None,
     ) -> ToolResult:
         """Calls a tool. What is refused is a result with `is_error`, for the model to read.
 
         `on_output` is called with each piece that a running program prints, where the tool runs one.
+        `payment` is a payment that was signed elsewhere, as the header PAYMENT-SIGNATURE has it.
 
         Examples:
             >>> result = client.tools.run("execute", {"code": "print(6 * 7)", "language": "python"})
@@ -46,6 +50,8 @@ class Tools(Noun):
                 shown = json.loads(self._line.send(found[0]))
                 given[found[1]] = shown[found[1]]
             call = tool.made(given)
+            if payment is not None:
+                call = replace(call, headers={**call.headers, PAYMENT_SIGNATURE: payment})
             if on_output is not None and tool.streams(given):
                 return _streamed(self._line, call, on_output)
             return _whole(self._line, tool, call)
@@ -62,13 +68,14 @@ def _streamed(line: Line, call: Call[bytes], on_output: Callable[[str], None]) -
 
 
 def _whole(line: Line, tool: Tool, call: Call[bytes]) -> ToolResult:
-    most = MOST_SHOWN if tool.answer == "bytes" else None
-    if most is None:
-        return tool.result(Answer(200, {}, line.send(call)))
+    most = MOST_SHOWN if tool.answer == "bytes" else MOST_HELD
     content = bytearray()
     with line.open(call) as response:
         for piece in response.iter_bytes():
             content += piece
             if len(content) > most:
                 break
-    return tool.result(Answer(200, {}, bytes(content[:most])), is_whole=len(content) <= most)
+    answer = Answer(response.status_code, response.headers, bytes(content[:most]))
+    line.signer.learn_key(answer)
+    result = tool.result(answer, is_whole=len(content) <= most)
+    return replace(result, settled=response.headers.get(PAYMENT_RESPONSE))

@@ -1,0 +1,172 @@
+"""The binding of `/mcp`: one server for all callers, which the first request starts.
+
+Clients of the present revision send requests that stand alone; those of earlier ones begin with `initialize`
+and may keep a session, which is theirs alone. A stranger may look around, ask what anybody may ask, and buy;
+for anything else it is told how to become known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sandboxer.edges.http.authentication import CALLER, MAX_BODY, STRANGER, replayed
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.mcp.inside import Inside, called_by
+from sandboxer.edges.mcp.server import Context, ToolServer
+from sandboxer.kernel.errors import Forbidden, Unauthenticated
+from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.credentials import NOBODY, Credentials
+from sandboxer.sdk.errors import SdkError
+from sandboxer.sdk.tools import OFFERS, Offer, tool_named
+from sandboxer.wire import mcp as operations
+from sandboxer.wiring import Platform
+
+log = logging.getLogger(__name__)
+MAX_SESSIONS = 1000
+_SESSION = "mcp-session-id"
+# What a stranger may ask besides tools that are open to it.
+_OPEN = frozenset(
+    {
+        "initialize",
+        "notifications/initialized",
+        "notifications/cancelled",
+        "ping",
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "logging/setLevel",
+    }
+)
+
+
+class McpServer:
+    """Serves MCP for one platform, until that closes."""
+
+    def __init__(self, platform: Platform) -> None:
+        line = AsyncLine(Credentials(NOBODY, "", "http://localhost"), transport=Inside())
+        tools = ToolServer(line, offer_of=_offer, within=lambda one: called_by(_request(one).scope))
+        words: dict[str, Any] = {"app": tools.server, "max_request_body_size": MAX_BODY}
+        self._sessions = StreamableHTTPSessionManager(**words, max_sessions=MAX_SESSIONS)
+        self._alone = StreamableHTTPSessionManager(**words, stateless=True)
+        self._started = asyncio.Event()
+        platform.edge_tasks.start(self._run(), name="MCP")
+
+    async def _run(self) -> None:
+        async with self._sessions.run(), self._alone.run():
+            self._started.set()
+            await asyncio.Future()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, *, keeps: bool) -> None:
+        await self._started.wait()
+        await (self._sessions if keeps else self._alone).handle_request(scope, receive, send)
+
+
+class _Served(Response):
+    """What the MCP server answers."""
+
+    def __init__(self, server: McpServer, body: bytes, *, keeps: bool) -> None:
+        self._server, self._sent, self._keeps = server, body, keeps
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._server.serve(scope, replayed(self._sent, receive), send, keeps=self._keeps)
+
+
+async def serve(asked: Asked) -> Response:
+    request = asked.request
+    _demand_origin(request)
+    body = await request.body()
+    said = _said(body)
+    if STRANGER in request.scope:
+        _demand_open(asked.platform, request, said)
+        return _Served(_server(request), body, keeps=False)
+    request.scope["user"] = _user(request.scope)
+    keeps = request.method != "POST" or said.get("method") == "initialize" or _SESSION in request.headers
+    return _Served(_server(request), body, keeps=keeps)
+
+
+def _server(request: Request) -> McpServer:
+    state = request.app.state
+    if (found := getattr(state, "mcp", None)) is None:
+        found = state.mcp = McpServer(state.platform)
+    assert isinstance(found, McpServer)
+    return found
+
+
+def _request(context: Context) -> Request:
+    assert isinstance(context.request, Request)
+    return context.request
+
+
+def _offer(context: Context) -> Offer:
+    """`/mcp?tools=core` offers the dozen with which most can be done, `?tools=all` everything."""
+    asked = _request(context).query_params.get("tools", "standard")
+    return next((offer for offer in OFFERS if offer == asked), "standard")
+
+
+def _user(scope: Scope) -> AuthenticatedUser:
+    """Names the caller, whose session no other caller may use."""
+    caller = scope[CALLER]
+    return AuthenticatedUser(AccessToken(token="", client_id=caller.public_key, scopes=[]))
+
+
+def _said(body: bytes) -> Mapping[str, Any]:
+    try:
+        said = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        # The protocol has an answer of its own for that.
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _demand_open(platform: Platform, request: Request, said: Mapping[str, Any]) -> None:
+    """Raises Unauthenticated if strangers are not served what this asks for."""
+    method = said.get("method")
+    if request.method != "POST" or "method" not in said or method in _OPEN:
+        return
+    params = said.get("params")
+    name = params.get("name") if method == "tools/call" and isinstance(params, dict) else None
+    if isinstance(name, str) and _is_open(name):
+        return
+    raise Unauthenticated(
+        why="nobody is named who asks for this",
+        reason="missing",
+        hint="Send `Authorization: Bearer sk_…`, or call a tool that can be paid for.",
+    )
+
+
+def _is_open(name: str) -> bool:
+    try:
+        return tool_named(name).is_public
+    except SdkError:
+        # The server says that there is no such tool.
+        return True
+
+
+def _demand_origin(request: Request) -> None:
+    """Raises Forbidden for a page of another site: nobody's browser shall speak to us for it."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise Forbidden(why="pages of other sites may not speak to the MCP server")
+
+
+BINDINGS = [
+    bind(operations.POST, serve),
+    bind(operations.GET, serve),
+    bind(operations.DELETE, serve),
+]
