@@ -96,10 +96,11 @@ bench: test-setup ## Figures against bwrap and podman on this machine
 	@scripts/system-packages bench
 	$(BIN)/sandboxer bench --json
 
-generate: dev ## Write what is generated in src/ again: calls of the operations, tools of models, the blocking client
+generate: dev ## Write what is generated from the table of operations again: calls of every client, tools of models
 	$(BIN)/python scripts/generate-calls
 	$(BIN)/python scripts/generate-tools
 	$(BIN)/python scripts/generate-sync
+	$(BIN)/python scripts/generate-clients
 
 wheel: venv guest ## dist/sandboxer-*.whl: client, and with its extra `server` the platform; no compiler needed to install it
 	@scripts/build-wheel

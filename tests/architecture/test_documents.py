@@ -22,7 +22,9 @@ def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "guest").glob("*.md")])
 
 
-@pytest.mark.parametrize("script", ["generate-calls", "generate-docs", "generate-sync", "generate-tools"])
+@pytest.mark.parametrize(
+    "script", ["generate-calls", "generate-clients", "generate-docs", "generate-sync", "generate-tools"]
+)
 def test_what_is_generated_is_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, f"scripts/{script}", "--check"],
