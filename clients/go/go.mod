@@ -1,0 +1,3 @@
+module sandboxer.example/go
+
+go 1.19
