@@ -96,11 +96,12 @@ bench: test-setup ## Figures against bwrap and podman on this machine
 	@scripts/system-packages bench
 	$(BIN)/sandboxer bench --json
 
-generate: dev ## Write what is generated from the table of operations again: calls of every client, tools of models
+generate: dev ## Write what comes from the table of operations again: calls of every client, tools, the reference
 	$(BIN)/python scripts/generate-calls
 	$(BIN)/python scripts/generate-tools
 	$(BIN)/python scripts/generate-sync
 	$(BIN)/python scripts/generate-clients
+	$(BIN)/python scripts/generate-docs
 
 wheel: venv guest ## dist/sandboxer-*.whl: client, and with its extra `server` the platform; no compiler needed to install it
 	@scripts/build-wheel

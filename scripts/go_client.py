@@ -102,7 +102,11 @@ def builder(one: Described, document: Document) -> str:
     given = "in" if taken else "nil"
     text = ""
     if lines:
-        text = f"// {name}Input is what {name} can be told.\ntype {name}Input struct {{\n" + SPACED.join(lines) + "\n}\n\n"
+        text = (
+            f"// {name}Input is what {name} can be told.\ntype {name}Input struct {{\n"
+            + SPACED.join(lines)
+            + "\n}\n\n"
+        )
     text += f"// {name}: {operation.summary}. {operation.method} {operation.path}\n"
     text += f"func (c *Client) {name}(ctx context.Context{taken}) {_answer(one, facts(one), given)}\n"
     if one.is_streamed_too:
@@ -118,7 +122,9 @@ def input_of(one: Described, document: Document) -> Sequence[str]:
     places = (("path", one.path), ("query", one.query), ("header", one.headers))
     lines = [member(field, where, may_be_absent=True) for where, fields in places for field in fields]
     if one.takes_bytes:
-        lines.append('\t// What is sent. It is read twice, since its hash is signed.\n\tBody io.ReadSeeker `json:"-"`')
+        lines.append(
+            '\t// What is sent. It is read twice, since its hash is signed.\n\tBody io.ReadSeeker `json:"-"`'
+        )
     if one.body:
         body = fields_of(document.models[one.body])
         lines += [member(field, "json", may_be_absent=True) for field in body]
