@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.languages import ROOT, TYPESCRIPT
+from tests.support.languages import ROOT, TYPESCRIPT, run
 
 pytestmark = pytest.mark.slow
 NEEDED = ("src", "scripts", "docs", "clients", "deploy", "profiles", "Makefile", "pyproject.toml")
@@ -20,7 +20,7 @@ SHOW_DEPTH_OF_POOL = _INTROSPECTION.operation(
     "showDepthOfPool", "GET /v1/pools/depth", "Show how deep the pool is", Pools
 )
 """
-NOT_COPIED = ("node_modules", "build", "dist", "__pycache__")
+NOT_COPIED = shutil.ignore_patterns("node_modules", "build", "dist", "__pycache__")
 
 
 def test_a_new_operation_is_in_every_client_and_in_the_reference(tmp_path: Path) -> None:
@@ -28,9 +28,7 @@ def test_a_new_operation_is_in_every_client_and_in_the_reference(tmp_path: Path)
     copy.mkdir()
     for name in NEEDED:
         if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, copy / name, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True
-            )
+            shutil.copytree(ROOT / name, copy / name, ignore=NOT_COPIED, symlinks=True)
         else:
             shutil.copy(ROOT / name, copy / name)
     for name in LOCKS:
@@ -67,17 +65,8 @@ def _declared(copy: Path) -> None:
 def _made(copy: Path) -> set[str]:
     """Which files the one command wrote."""
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "VENV": str(ROOT / ".venv")}
-    done = subprocess.run(
-        ["make", "generate"],
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return set(re.findall(r"^wrote (\S+)$", done.stdout, re.MULTILINE))
+    said = run(["make", "generate"], copy, environment, timeout_s=300)
+    return set(re.findall(r"^wrote (\S+)$", said, re.MULTILINE))
 
 
 def _compiles(copy: Path) -> None:
