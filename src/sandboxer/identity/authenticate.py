@@ -94,6 +94,12 @@ class PendingV1:
         canonicals = [
             canonical(self.timestamp, self.method, path, body) for path in spellings(self.path_with_query)
         ]
+        if body == b"{}" and not self.is_paper:
+            # Some clients sign nothing where they send an object without anything in it: it says the same.
+            canonicals += [
+                canonical_v1(self.timestamp, self.method, path, b"")
+                for path in spellings(self.path_with_query)
+            ]
         _refuse_unfit(_check_signature(self.key, canonicals, self.signature, form), self.now)
 
 

@@ -17,12 +17,14 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.authentication import Authentication
 from sandboxer.edges.http.envelope import Envelope
 from sandboxer.edges.http.matcher import Binding, Dispatch, Matcher, Matching, Routes
+from sandboxer.edges.unsandbox.door import UnsandboxDoor
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.program import late
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.store.idempotency import Unsettled
 from sandboxer.wire import mcp
 from sandboxer.wire.e2b import ROOT
+from sandboxer.wire.unsandbox import ROOT as UNSANDBOX
 from sandboxer.wiring import Platform
 
 if TYPE_CHECKING:
@@ -104,6 +106,11 @@ E2B_ROUTES = tuple(
 # Of the MCP server, which has its own words for what is asked of it.
 MCP_ROUTES = (Routes("sandboxer.edges.mcp.routes", mcp.PATH),)
 
+# And for clients of unsandbox.
+UNSANDBOX_ROUTES = tuple(
+    Routes(f"sandboxer.edges.unsandbox.{name}", UNSANDBOX) for name in ("execution", "portal")
+)
+
 
 def all_bindings(routes: Sequence[Routes] = ROUTES) -> list[Binding]:
     return [binding for each in routes for binding in each.bindings]
@@ -113,9 +120,10 @@ def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> Starlet
     """Returns the app. FastAPI has only the routes (`binding.py`): as the app, it would wrap every request in
     layers that we do not need.
     """
-    matcher = Matcher((*routes, *E2B_ROUTES, *MCP_ROUTES))
+    matcher = Matcher((*routes, *E2B_ROUTES, *MCP_ROUTES, *UNSANDBOX_ROUTES))
     app = Starlette(
         middleware=[
+            Middleware(UnsandboxDoor),
             Middleware(E2bDoor, domain=platform.settings.proxy_domain),
             Middleware(Matching, matcher=matcher),
             Middleware(
