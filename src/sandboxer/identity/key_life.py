@@ -11,7 +11,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -103,8 +103,10 @@ class KeyLife:
             base64.urlsafe_b64encode(self._keys.derived(f"claim {digest} {secret}")).decode().rstrip("=")
         )
 
-    async def reveal(self, public_key: str, claim: str) -> NewKey:
-        """Returns the secret, once, within 15 minutes after the key was made."""
+    async def reveal(self, public_key: str, claim: str, *, accepts_v1: bool = False) -> NewKey:
+        """Returns the secret, once, within 15 minutes after the key was made. Whoever signs version 1 only
+        says so now.
+        """
         now = self._clock.now()
 
         def reveal(conn: Connection) -> NewKey:
@@ -122,11 +124,15 @@ class KeyLife:
                     reason="reveal_over",
                     hint=f"Make a new one with the same claim: POST /v1/keys/{public_key}/regenerate.",
                 )
-            _change(conn, public_key, revealed_at=now)
+            _change(conn, public_key, revealed_at=now, accepts_v1=accepts_v1 or row.accepts_v1)
             _tell(conn, row, "key.revealed", actor="claim", now=now)
-            return _new_key(row, self._keys.opened(row).decode())
+            shown = _new_key(row, self._keys.opened(row).decode())
+            return replace(shown, accepts_v1=accepts_v1 or row.accepts_v1)
 
-        return await self._store.write(reveal)
+        try:
+            return await self._store.write(reveal)
+        finally:
+            self._keys.forget(public_key)
 
     async def regenerate(
         self, public_key: str, *, account: str | None, actor: str, also: Also | None = None

@@ -108,7 +108,8 @@ MCP_ROUTES = (Routes("sandboxer.edges.mcp.routes", mcp.PATH),)
 
 # And for clients of unsandbox.
 UNSANDBOX_ROUTES = tuple(
-    Routes(f"sandboxer.edges.unsandbox.{name}", UNSANDBOX) for name in ("execution", "portal")
+    Routes(f"sandboxer.edges.unsandbox.{name}", UNSANDBOX)
+    for name in ("execution", "sessions", "services", "disks", "portal")
 )
 
 

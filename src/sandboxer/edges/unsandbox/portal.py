@@ -19,8 +19,7 @@ from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound
 from sandboxer.observe.events import Event
 from sandboxer.wire.gift_cards import BuyGiftCard, Redeem
 from sandboxer.wire.invoices import AskInvoice
-from sandboxer.wire.keys import RevealKey, ValidateKey
-from sandboxer.wire.operations.auth import PublicKeyPath
+from sandboxer.wire.keys import ValidateKey
 from sandboxer.wire.operations.payments import CardPath, InvoicePath, RedemptionPath
 from sandboxer.wire.unsandbox import models, operations
 
@@ -179,8 +178,10 @@ async def new_invoice(asked: AskedBody[models.NewInvoice]) -> Response:
     return told(_invoice(await ask(invoices.create, asked, body=body)))
 
 
-async def payment(asked: Asked[InvoicePath]) -> Response:
-    return told(_invoice(await ask(invoices.show, asked)))
+async def payment(asked: Asked[InvoicePath, operations.ClaimQuery]) -> Response:
+    """Answers how far it is. Who names the claim of the invoice gets the key of a new account, once."""
+    seen = await ask(invoices.show, asked)
+    return told({**_invoice(seen), "api_key": await _key(asked, seen["public_key"], asked.query.claim)})
 
 
 def _invoice(made: dict[str, Any]) -> dict[str, Any]:
@@ -223,21 +224,32 @@ async def redeem(asked: AskedBody[models.RedeemGiftCard]) -> Response:
         request_id=asked.body.request_id,
     )
     done = await ask(gift_cards.redeem, asked, body=body)
-    return told({**_redemption(done), "api_key": await _key(asked, done)})
+    is_granted = done["state"] == "granted"
+    key = await _key(asked, done["public_key"], done["claim"] if is_granted else None)
+    return told({**_redemption(done), "api_key": key})
 
 
-async def _key(asked: AskedBody[models.RedeemGiftCard], done: dict[str, Any]) -> dict[str, Any] | None:
-    if done["state"] != "granted" or done["claim"] is None or done["public_key"] is None:
+async def _key(
+    asked: Asked[Any, Any, Any], public_key: str | None, claim: str | None
+) -> dict[str, Any] | None:
+    """Returns the key of a new account to whom it was promised, once. It may be signed with as their clients
+    do.
+    """
+    if public_key is None or claim is None:
         return None
-    path = PublicKeyPath(public_key=done["public_key"])
-    return await ask(keys.reveal, asked, path=path, body=RevealKey(claim=done["claim"]))
+    shown = await asked.platform.key_life.reveal(public_key, claim, accepts_v1=True)
+    return {"public_key": shown.public_key, "secret_key": shown.secret_key}
 
 
-async def gift_status(asked: Asked[operations.GiftPath]) -> Response:
+async def gift_status(asked: Asked[operations.GiftPath, operations.ClaimQuery]) -> Response:
+    """Answers for a card, or for what was redeemed of one; who names the claim of the latter gets its key."""
     gift = asked.path.gift
     if gift.startswith("rdm_"):
         path = RedemptionPath(redemption_id=gift)
-        return told(_redemption(await ask(gift_cards.show_redemption, asked, path=path)))
+        seen = await ask(gift_cards.show_redemption, asked, path=path)
+        return told(
+            {**_redemption(seen), "api_key": await _key(asked, seen["public_key"], asked.query.claim)}
+        )
     if not gift.startswith("gft_"):
         raise NotFound(what="gift card", id=gift)
     return told(_card(await ask(gift_cards.show, asked, path=CardPath(card_id=gift))))

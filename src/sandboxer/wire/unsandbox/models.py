@@ -223,11 +223,14 @@ class Execution(Told):
 
 class Session(Told):
     id: str
+    # The same, for the clients that look for it here.
     session_id: str
     container_name: str
     status: str
     shell: str
+    language: str
     created_at: datetime
+    expires_at: datetime | None = None
 
 
 class Service(Told):
@@ -236,22 +239,47 @@ class Service(Told):
     name: str
     state: str
     status: str
+    reason: str
     ports: list[int]
+    url: str | None = None
+    domain: str
+    custom_domains: list[str]
+    container_name: str
+    vcpu: int | None = None
+    locked: bool
+    unfreeze_on_demand: bool
+    created_at: datetime
 
 
 class Snapshot(Told):
     id: str
     snapshot_id: str
     name: str
+    type: str
     source_type: str
     source_id: str
+    container_name: str
+    status: str
+    # It has files, and no processes.
+    hot: bool = False
+    locked: bool
+    size_bytes: int
+    created_at: datetime
+    expires_at: datetime | None = None
 
 
 class Image(Told):
     id: str
     image_id: str
     name: str
+    description: str
     visibility: str
+    fingerprint: str | None = None
+    size_bytes: int
+    source_type: str
+    status: str
+    locked: bool
+    created_at: datetime
 
 
 class KeyState(Told):

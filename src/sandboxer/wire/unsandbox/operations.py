@@ -47,6 +47,11 @@ class SourcePath(Parameters):
     source: Annotated[str, Field(max_length=64)]
 
 
+class ClaimQuery(Parameters):
+    # What was given to who paid, or redeemed.
+    claim: Annotated[str | None, Field(max_length=200)] = None
+
+
 class GiftPath(Parameters):
     # Of a card, or of what was redeemed of one.
     gift: Annotated[str, Field(max_length=64)]
@@ -264,13 +269,17 @@ DRAW = like(platform.SHOW_LIMITS, "Draw", "POST /image")
 PRICES = like(payments.GET_PRICING_FOR_AGENTS, "Prices", "GET /pricing-for-agents.json")
 NEW_INVOICE = like(payments.CREATE_INVOICE, "NewInvoice", "POST /api/invoices", said=models.NewInvoice)
 CHECKOUT = replace(NEW_INVOICE, id="unsandboxCheckout", path=f"{ROOT}/api/checkout")
-PAYMENT = like(payments.GET_INVOICE, "Payment", "GET /payment/{invoice_id}/status")
+PAYMENT = like(payments.GET_INVOICE, "Payment", "GET /payment/{invoice_id}/status", query=ClaimQuery)
 NEW_GIFT_CARD = like(
     payments.BUY_GIFT_CARD, "NewGiftCard", "POST /api/gift-cards/create", said=models.NewGiftCard
 )
 REDEEM = like(payments.REDEEM_GIFT_CARD, "Redeem", "POST /api/gift-cards/redeem", said=models.RedeemGiftCard)
 GIFT_STATUS = like(
-    payments.GET_GIFT_CARD, "GiftStatus", "GET /api/gift-cards/{gift}/status", parameters=GiftPath
+    payments.GET_GIFT_CARD,
+    "GiftStatus",
+    "GET /api/gift-cards/{gift}/status",
+    parameters=GiftPath,
+    query=ClaimQuery,
 )
 GIFT_PRICES = like(payments.GET_GIFT_PRICING, "GiftPrices", "GET /api/gift-cards/pricing")
 

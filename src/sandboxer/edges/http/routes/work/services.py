@@ -371,6 +371,7 @@ async def _files(files: list[wire.ServiceFile], lease: Lease) -> tuple[NewFile, 
     return tuple(read)
 
 
+freeze, thaw = _verb(ServiceUseCases.freeze), _verb(ServiceUseCases.thaw)
 BINDINGS = (
     bind(operations.CREATE_SERVICE, create),
     bind(operations.LIST_SERVICES, list_services),
@@ -378,8 +379,8 @@ BINDINGS = (
     bind(operations.CHANGE_SERVICE, change),
     bind(operations.REMOVE_SERVICE, remove),
     bind(operations.REDEPLOY_SERVICE, redeploy),
-    bind(operations.FREEZE_SERVICE, _verb(ServiceUseCases.freeze)),
-    bind(operations.THAW_SERVICE, _verb(ServiceUseCases.thaw)),
+    bind(operations.FREEZE_SERVICE, freeze),
+    bind(operations.THAW_SERVICE, thaw),
     bind(operations.STOP_SERVICE, _verb(ServiceUseCases.stop)),
     bind(operations.START_SERVICE, start),
     bind(operations.LOCK_SERVICE, lock),

@@ -251,20 +251,23 @@ def _state(session: records.Session, sessions: Sessions) -> str:
     return "busy" if sessions.is_busy(session) else "ready"
 
 
+get = _verb(Sessions.get)
+freeze, thaw = _sandbox_verb(pause.freeze), _sandbox_verb(pause.thaw)
+unboost = _sandbox_verb(boosts.unboost)
 BINDINGS = (
     bind(operations.RUN_CELL, run_cell),
     bind(operations.START_SESSION, start),
     bind(operations.LIST_SESSIONS, list_sessions),
-    bind(operations.GET_SESSION, _verb(Sessions.get)),
+    bind(operations.GET_SESSION, get),
     bind(operations.END_SESSION, end),
     bind(operations.LIST_CELLS, list_cells),
     bind(operations.GET_CELL, get_cell),
     bind(operations.INTERRUPT_SESSION, interrupt),
     bind(operations.RESTART_SESSION, _verb(Sessions.restart)),
-    bind(operations.FREEZE_SESSION, _sandbox_verb(pause.freeze)),
-    bind(operations.THAW_SESSION, _sandbox_verb(pause.thaw)),
+    bind(operations.FREEZE_SESSION, freeze),
+    bind(operations.THAW_SESSION, thaw),
     bind(operations.BOOST_SESSION, boost),
-    bind(operations.UNBOOST_SESSION, _sandbox_verb(boosts.unboost)),
+    bind(operations.UNBOOST_SESSION, unboost),
     bind(operations.LOCK_SESSION, lock),
     bind(operations.UNLOCK_SESSION, unlock),
 )
