@@ -90,7 +90,7 @@ def _snapshot_verb(act: Act) -> Handler[Any, Any, Any, Any]:
 
 
 async def restore(asked: Asked[_OneSnapshot]) -> Response:
-    return told(_restored(asked.path.snapshot_id, await ask(ours_of.restore_snapshot, asked)))
+    return await _restore(asked, asked.path)
 
 
 async def restore_session(asked: AskedPathBody[SessionPath, models.RestoreFrom]) -> Response:
@@ -100,11 +100,17 @@ async def restore_session(asked: AskedPathBody[SessionPath, models.RestoreFrom])
     taken = await asked.platform.artifacts.snapshots.get(path.snapshot_id, asked.caller)
     if taken.sandbox_id != found.sandbox_id:
         raise InvalidRequest(field="snapshot_id", why="it was taken of something else; clone it instead")
-    return told(_restored(path.snapshot_id, await ask(ours_of.restore_snapshot, asked, path=path)))
+    return await _restore(asked, path)
 
 
-def _restored(snapshot_id: str, sandbox: dict[str, Any]) -> dict[str, Any]:
-    return {"snapshot_id": snapshot_id, "container_name": sandbox["id"], "message": "The files are restored."}
+async def _restore(asked: Any, path: _OneSnapshot) -> Response:
+    """Puts files back. What ran on the others has ended; a session goes on with a fresh shell."""
+    sandbox = await ask(ours_of.restore_snapshot, asked, path=path)
+    sessions = asked.platform.sessions
+    for one in sessions.repository.of_sandbox(sandbox["id"]):
+        await sessions.restart(one.id, asked.caller)
+    values = {"snapshot_id": path.snapshot_id, "container_name": sandbox["id"]}
+    return told({**values, "message": "The files are as they were."})
 
 
 async def clone(asked: AskedPathBody[_OneSnapshot, models.Clone]) -> Response:
