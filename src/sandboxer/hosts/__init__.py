@@ -1,0 +1,1 @@
+"""Where sandboxes stand: which backend makes one, and why."""
