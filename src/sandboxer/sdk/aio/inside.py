@@ -139,7 +139,7 @@ class AsyncProcesses(AsyncNounInside):
 
         Examples:
             >>> process = await sandbox.processes.start("python3 -m http.server 8000")
-            >>> await sandbox.processes.signal(process.id, "TERM")
+            >>> await sandbox.processes.signal(process.process_id, "TERM")
         """
         return await self._line.send(
             processes.start_process(

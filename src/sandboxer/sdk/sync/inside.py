@@ -132,7 +132,7 @@ class Processes(NounInside):
 
         Examples:
             >>> process = sandbox.processes.start("python3 -m http.server 8000")
-            >>> sandbox.processes.signal(process.id, "TERM")
+            >>> sandbox.processes.signal(process.process_id, "TERM")
         """
         return self._line.send(
             processes.start_process(
