@@ -811,11 +811,14 @@ type TakeSnapshotInput struct {
 	// Words to find it by; lists can filter on them.
 	Labels map[string]string `json:"labels,omitempty"`
 
+	// Keep what runs too: processes, memory, open files and listening ports go on in what begins as a copy. Refused where its backend keeps files alone.
+	Memory *bool `json:"memory,omitempty"`
+
 	// The same key with the same request answers as the first time.
 	IdempotencyKey string `json:"-" header:"idempotency-key"`
 }
 
-// TakeSnapshot: Take a snapshot of a sandbox's disk; whatever runs goes on. POST /v1/sandboxes/{sandbox_id}/snapshots
+// TakeSnapshot: Take a snapshot of a sandbox's disk, or of what runs too; whatever runs goes on. POST /v1/sandboxes/{sandbox_id}/snapshots
 func (c *Client) TakeSnapshot(ctx context.Context, in TakeSnapshotInput) (*Snapshot, error) {
 	return send[Snapshot](ctx, c, operation{id: "takeSnapshot", method: "POST", path: "/v1/sandboxes/{sandbox_id}/snapshots", sends: "application/json", patience: 180 * time.Second}, in)
 }
@@ -895,7 +898,7 @@ type RestoreSnapshotInput struct {
 	SnapshotID string `json:"-" path:"snapshot_id"`
 }
 
-// RestoreSnapshot: Put the sandbox's disk back to a snapshot; processes end, and the sandbox starts again. POST /v1/snapshots/{snapshot_id}/restore
+// RestoreSnapshot: Put the sandbox back to a snapshot; processes end, and it starts again or goes on as it was kept. POST /v1/snapshots/{snapshot_id}/restore
 func (c *Client) RestoreSnapshot(ctx context.Context, in RestoreSnapshotInput) (*Sandbox, error) {
 	return send[Sandbox](ctx, c, operation{id: "restoreSnapshot", method: "POST", path: "/v1/snapshots/{snapshot_id}/restore", patience: 180 * time.Second}, in)
 }

@@ -4081,6 +4081,21 @@ type TakeSnapshot struct {
 
 	// Words to find it by; lists can filter on them.
 	Labels map[string]string `json:"labels,omitempty"`
+
+	// Keep what runs too: processes, memory, open files and listening ports go on in what begins as a copy. Refused where its backend keeps files alone.
+	Memory *bool `json:"memory,omitempty"`
+}
+
+// TakeVolumeSnapshot: Everything is optional.
+type TakeVolumeSnapshot struct {
+	// For people; needs not be unique.
+	Name *string `json:"name,omitempty"`
+
+	// Dropped after this long; left out: kept until it is dropped.
+	TTL *string `json:"ttl,omitempty"`
+
+	// Words to find it by; lists can filter on them.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 type TarUnpacked struct {

@@ -34,12 +34,15 @@ for name in POSIX:
 """
 EVERY_MODULE = """
 import importlib, pkgutil
+ADAPTERS = tuple("sandboxer.sdk.adapters." + name for name in ("inspect", "jupyter", "swerex"))
 import sandboxer.sdk, sandboxer.wire
 from sandboxer.sdk import AsyncSandboxer, Sandboxer
 for package in (sandboxer.sdk, sandboxer.wire):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if found.name != "sandboxer.sdk.payers":  # a wallet: the extra `payer`
-            importlib.import_module(found.name)
+        # A wallet, the extra `payer`; and what is for other people's programs, each an extra of its own.
+        if found.name == "sandboxer.sdk.payers" or found.name.startswith(ADAPTERS):
+            continue
+        importlib.import_module(found.name)
 """
 EVERY_VERB = """
 from sandboxer.edges.cli.main import VERBS, load

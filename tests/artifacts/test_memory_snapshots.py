@@ -1,4 +1,4 @@
-"""Snapshots with memory over our API: what runs goes on in copies and in itself, and what cannot go on is refused
+"""Snapshots with memory over our API: what runs goes on in copies and in itself. What cannot go on is refused
 with the reason.
 """
 

@@ -30,7 +30,7 @@ def require_runtime(name: str) -> str:
 
 
 def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]:
-    """Settings of a platform on whose profile `profile`, made of the shipped one `of`, gVisor starts what runs."""
+    """Settings of a platform on whose profile `profile`, made of `of` as shipped, gVisor starts what runs."""
     runtime = require_runtime("runsc")
     profiles = state / "profiles"
     shutil.copytree(PROFILES, profiles)
@@ -51,7 +51,7 @@ def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]
 async def serving_behind_gvisor(
     state: Path, profile: str, *, of: str, **more: object
 ) -> AsyncIterator[Served]:
-    """Serves a platform on whose profile `profile` gVisor starts what runs. Afterwards nothing is left of it."""
+    """Serves a platform on whose profile `profile` gVisor starts what runs; nothing is left of it."""
     facts = {
         "state_dir": state,
         "host": "127.0.0.1",

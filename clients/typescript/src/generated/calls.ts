@@ -450,7 +450,7 @@ export interface TakeSnapshotInput extends m.TakeSnapshot {
   /** The same key with the same request answers as the first time. */
   idempotency_key?: string;
 }
-/** Take a snapshot of a sandbox's disk; whatever runs goes on. `POST /v1/sandboxes/{sandbox_id}/snapshots` */
+/** Take a snapshot of a sandbox's disk, or of what runs too; whatever runs goes on. `POST /v1/sandboxes/{sandbox_id}/snapshots` */
 export const takeSnapshot = (asked: TakeSnapshotInput): Call<m.Snapshot> =>
   call({ id: "takeSnapshot", method: "POST", path: "/v1/sandboxes/{sandbox_id}/snapshots", headers: {"idempotency_key": "idempotency-key"}, sends: "json", patience_s: 180.0 }, asked);
 
@@ -502,7 +502,7 @@ export interface RestoreSnapshotInput {
   /** Id of a snapshot, or its beginning if no other id begins so; or the name of a snapshot of one's own. */
   snapshot_id: string;
 }
-/** Put the sandbox's disk back to a snapshot; processes end, and the sandbox starts again. `POST /v1/snapshots/{snapshot_id}/restore` */
+/** Put the sandbox back to a snapshot; processes end, and it starts again or goes on as it was kept. `POST /v1/snapshots/{snapshot_id}/restore` */
 export const restoreSnapshot = (asked: RestoreSnapshotInput): Call<m.Sandbox> =>
   call({ id: "restoreSnapshot", method: "POST", path: "/v1/snapshots/{snapshot_id}/restore", patience_s: 180.0 }, asked);
 
@@ -574,7 +574,7 @@ export interface DropVolumeInput {
 export const dropVolume = (asked: DropVolumeInput): Call<m.Volume> =>
   call({ id: "dropVolume", method: "DELETE", path: "/v1/volumes/{volume}", repeatable: true, patience_s: 180.0 }, asked);
 
-export interface TakeVolumeSnapshotInput extends m.TakeSnapshot {
+export interface TakeVolumeSnapshotInput extends m.TakeVolumeSnapshot {
   /** Id of a volume, or its beginning if no other id begins so; or the name of a volume of one's own. */
   volume: string;
   /** The same key with the same request answers as the first time. */

@@ -2892,6 +2892,18 @@ export interface TakeSnapshot {
   ttl?: string | null;
   /** Words to find it by; lists can filter on them. */
   labels?: Record<string, string>;
+  /** Keep what runs too: processes, memory, open files and listening ports go on in what begins as a copy. Refused where its backend keeps files alone. */
+  memory?: boolean;
+}
+
+/** Everything is optional. */
+export interface TakeVolumeSnapshot {
+  /** For people; needs not be unique. */
+  name?: string | null;
+  /** Dropped after this long; left out: kept until it is dropped. */
+  ttl?: string | null;
+  /** Words to find it by; lists can filter on them. */
+  labels?: Record<string, string>;
 }
 
 export interface TarUnpacked {

@@ -278,7 +278,7 @@ export const OPERATIONS: readonly ToolEntry[] = [
   {
     "name": "take_snapshot",
     "operation": "takeSnapshot",
-    "description": "Take a snapshot of a sandbox's disk; whatever runs goes on.",
+    "description": "Take a snapshot of a sandbox's disk, or of what runs too; whatever runs goes on.",
     "parameters": {
       "type": "object",
       "properties": {

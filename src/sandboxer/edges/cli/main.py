@@ -63,7 +63,7 @@ VERBS: Mapping[str, Verb] = {
     "tree": Verb("sandboxes", SANDBOXES, "Show sandboxes, and those that they made."),
     "show": Verb("sandboxes", SANDBOXES, "Show one sandbox."),
     "reachability": Verb("sandboxes", SANDBOXES, "Show by which ways a sandbox can be reached."),
-    "profile": Verb("sandboxes", SANDBOXES, "What sandboxes can be made of.", is_group=True),
+    "profile": Verb("catalogue", SANDBOXES, "What sandboxes can be made of.", is_group=True),
     "boost": Verb("lifecycle", SANDBOXES, "Give a sandbox more CPUs and memory at once."),
     "unboost": Verb("lifecycle", SANDBOXES, "Take back what a boost gave."),
     "freeze": Verb("lifecycle", SANDBOXES, "Pause every process in memory."),
@@ -105,8 +105,8 @@ VERBS: Mapping[str, Verb] = {
         "agent_check", INSIDE, "Let agents make sandboxes: layers, clones, debates.", is_group=True
     ),
     "language": Verb("work.languages", PLATFORM, "What programs can be written in.", is_group=True),
-    "capabilities": Verb("sandboxes", PLATFORM, "Show what this platform can do."),
-    "discover": Verb("sandboxes", PLATFORM, "Show what a stranger finds at this platform."),
+    "capabilities": Verb("catalogue", PLATFORM, "Show what this platform can do."),
+    "discover": Verb("catalogue", PLATFORM, "Show what a stranger finds at this platform."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
     "service": Verb(
         "work.services", INSIDE, "Processes with a name and an address, kept running.", is_group=True

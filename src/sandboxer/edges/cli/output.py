@@ -44,6 +44,8 @@ STATE_STYLES = {
     "destroying": "dim",
     "destroyed": "dim",
 }
+# What a trust level is to a person.
+NETWORKS = {"zero": "none", "semi": "filtered"}
 DISK_STYLES = {
     "kept": "green",
     "ready": "green",

@@ -1,4 +1,4 @@
-"""Sandboxes, made and looked at: `create`, `list`, `show`, `events`, `profile`, …
+"""Sandboxes, made and looked at: `create`, `list`, `show`, `events`, …
 
 `canary` makes one that looks around and reports on its host.
 """
@@ -38,10 +38,19 @@ from sandboxer.edges.cli.options import (
     mounts,
     pairs,
 )
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, resource, state_text, until
+from sandboxer.edges.cli.output import (
+    NETWORKS,
+    ago,
+    columns,
+    facts_table,
+    out,
+    plain,
+    resource,
+    state_text,
+    until,
+)
 from sandboxer.edges.cli.repository import Brought, contents
-from sandboxer.edges.cli.verbs import Answer, group, show_pieces, verb
-from sandboxer.kernel.errors import NotFound
+from sandboxer.edges.cli.verbs import Answer, show_pieces, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox as SandboxHandle
 from sandboxer.wire.sandboxes import Event, Sandbox, TreeEntry
@@ -63,13 +72,9 @@ print(json.dumps({
 """
 # Reasons of a state that nobody asks for.
 _AS_EXPECTED = frozenset({"requested", "placed", "probe_passed", "claimed_warm"})
-# What a trust level is to a person.
-NETWORKS = {"zero": "none", "semi": "filtered"}
 # Brings up the compose file in the workspace of what it makes.
 _WITH_STACK = "ext.compose-ssh"
 app = typer.Typer(rich_markup_mode="rich")
-profiles = group("What sandboxes can be made of.")
-groups = {"profile": profiles}
 
 
 @verb(app, "create")
@@ -449,64 +454,3 @@ def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
         ("for programs", "the addresses of all of these: --json"),
     ]
     return Answer(found, facts_table(facts))
-
-
-@verb(profiles, "list")
-def list_profiles(platform: Sandboxer) -> Answer:
-    """List profiles.
-
-    Examples:
-
-        sandboxer profile list
-    """
-    found = platform.profiles()
-    return Answer(
-        list(found),
-        columns(
-            [(one.id, one.version, NETWORKS[one.trust], one.title) for one in found],
-            "ID",
-            "VERSION",
-            "NETWORK",
-            "",
-        ),
-    )
-
-
-@verb(profiles, "show")
-def show_profile(
-    platform: Sandboxer, name: Annotated[str, typer.Argument(help="As in `agent-dev`.", metavar="PROFILE")]
-) -> object:
-    """Show what a profile makes.
-
-    Examples:
-
-        sandboxer profile show agent-dev
-    """
-    wanted = f"profile.{name.removeprefix('profile.')}"
-    found = {one.id: one for one in platform.profiles()}
-    if wanted not in found:
-        raise NotFound(what="profile", id=name)
-    return found[wanted]
-
-
-@verb(app, "capabilities")
-def capabilities(platform: Sandboxer) -> object:
-    """Show what this platform can do.
-
-    Examples:
-
-        sandboxer capabilities --json
-    """
-    return platform.capabilities()
-
-
-@verb(app, "discover")
-def discover(platform: Sandboxer) -> object:
-    """Show what a stranger finds at this platform: documents, prices, how to sign.
-
-    Examples:
-
-        sandboxer discover --json
-        SANDBOXER_URL=https://sandboxes.example sandboxer discover
-    """
-    return platform.discover()

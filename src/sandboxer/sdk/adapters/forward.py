@@ -7,7 +7,7 @@ the API is reached, and no port is opened to anybody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
@@ -43,11 +43,18 @@ async def forward(sandbox: AsyncSandbox, ports: Sequence[int]) -> AsyncIterator[
     finally:
         for server in servers.values():
             server.close()
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await _ended(connections)
         with suppress(SdkError):  # The sandbox may be gone, and the relay with it.
             await sandbox.processes.end(relay.process_id)
+
+
+async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        for task in (await asyncio.wait(tasks))[0]:
+            # Seen, so that nobody warns of it: whatever it was, the connection is over.
+            _ = task.cancelled() or task.exception()
 
 
 async def _door_of(sandbox: AsyncSandbox, relay_id: str) -> int:
@@ -88,9 +95,7 @@ async def _carry(
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
+                await _ended(ways)
 
 
 async def _dialed(sandbox: AsyncSandbox, target: str) -> ClientConnection:

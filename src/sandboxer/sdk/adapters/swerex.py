@@ -64,7 +64,7 @@ class SandboxerDeployment(AbstractDeployment):
     @property
     def sandbox_id(self) -> str | None:
         """The sandbox of this deployment, once it is there."""
-        return self._sandbox and self._sandbox.id
+        return None if self._sandbox is None else self._sandbox.id
 
     @property
     def runtime(self) -> RemoteRuntime:
@@ -80,7 +80,9 @@ class SandboxerDeployment(AbstractDeployment):
     async def start(self) -> None:
         """Makes the sandbox and waits for the server in it; what was made is gone again if that fails."""
         async with AsyncExitStack() as stack:
-            client = self._client or await stack.enter_async_context(AsyncSandboxer())
+            client = self._client
+            if client is None:
+                client = await stack.enter_async_context(AsyncSandboxer())
             self._hooks.on_custom_step("Making a sandbox")
             sandbox = await stack.enter_async_context(await client.create(**self._wanted))
             self._hooks.on_custom_step("Installing SWE-ReX in it")
