@@ -150,7 +150,15 @@ def shelf(whole: Path, tmp_path: Path) -> Path:
 def test_a_backend_of_another_package_is_begun_checked_and_used(whole: Path, shelf: Path) -> None:
     cli = whole / "sandboxer"
     listed = json.loads(said(cli, "backend", "list", "--json", more={}))["backends"]
-    assert {"id": "ext.shelf", "source": "package sandboxer-shelf", "used": False, "trouble": None} in listed
+    shelfs = next(one for one in listed if one["id"] == "ext.shelf")
+    assert shelfs["experimental"].startswith("it is new")
+    assert {**shelfs, "experimental": ""} == {
+        "id": "ext.shelf",
+        "source": "package sandboxer-shelf",
+        "used": False,
+        "trouble": None,
+        "experimental": "",
+    }
     checked = json.loads(said(cli, "backend", "check", "ext.shelf", "--json", more={}))
     assert checked["fine"]
     assert {one["verdict"] for one in checked["checks"]} == {"passed", "deviates", "not_offered"}

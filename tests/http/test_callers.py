@@ -43,6 +43,30 @@ async def test_the_harness_gets_a_sandbox_for_its_session(served: Served) -> Non
     assert '"harness":"glas-harness"' in events.text.replace(" ", "")
 
 
+# As their authors wrote them: members without a value.
+@pytest.mark.parametrize(
+    ("wanted", "answered"),
+    [
+        ({**HARNESS, "consumer": {"actor": "agt", "harness": "glas-harness", "session_id": None}}, ["scope"]),
+        (
+            {
+                "profile": "profile.build",
+                "setup_metadata": {"instructions_ref": None, "secret_refs": None},
+                "consumer": {"actor": "agt", "harness": "snuggle-inventor", "job_id": None},
+            },
+            [],
+        ),
+    ],
+)
+async def test_a_request_whose_members_have_no_value_is_taken(
+    served: Served, wanted: dict[str, object], answered: list[str]
+) -> None:
+    made = await served.client.post("/v1/sandboxes", wanted)
+    assert made.status_code == 201, made.text
+    assert made.json()["consumer"] == wanted["consumer"]
+    assert [one["wish"] for one in made.json()["answered"]] == answered
+
+
 @pytest.mark.parametrize("actor", ["adm", "agt", "atm"])
 async def test_every_kind_of_actor_is_kept_with_what_it_made(served: Served, actor: str) -> None:
     made = await served.client.post("/v1/sandboxes", {"consumer": {"actor": actor, "session_id": None}})

@@ -115,6 +115,13 @@ async def test_the_validators_request_word_for_word_and_its_stack_once_the_files
     assert await machine.is_clean()
 
 
+async def test_the_validators_request_whose_members_have_no_value_is_taken(served: Served) -> None:
+    consumer = {**VALIDATOR["consumer"], "run_id": None}
+    inputs = {"repo_ref": None, "compose_bundle_ref": None}
+    made = await create(served, inputs=inputs, consumer=consumer)
+    assert {one["wish"] for one in made["answered"]} == {"placement.prefer", "placement.fallback"}
+
+
 async def test_a_stack_that_setup_writes_is_up_when_the_sandbox_is_ready(served: Served) -> None:
     inputs = {**VALIDATOR["inputs"], "what": "as asked"}
     made = await create(served, inputs=inputs, setup={"instructions": WRITE})

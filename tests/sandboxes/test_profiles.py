@@ -14,6 +14,41 @@ from sandboxer.sandboxes.profiles import load_profile, load_profiles
 SHIPPED = Path(__file__).resolve().parents[2] / "profiles"
 GOOD = (SHIPPED / "agent-dev.yaml").read_text()
 
+# The smallest profile that the callers' authors share, word for word.
+SMALLEST = """\
+id: profile.compose-e2e
+version: "1.0.0"
+extension: ext.compose-ssh
+isolation:
+  level: container # container | microvm | policy
+network:
+  default: deny
+  egress: [] # extension interprets
+workspace:
+  mode: remote-canonical # mirror | remote-canonical
+  access: rw
+scope_default: session
+ttl:
+  default: 4h
+  max: 24h
+  idle_reap: null
+resources:
+  cpu: null
+  memory_mb: null
+setup:
+  instructions: "" # Blitzy-style natural language for extension bootstrap
+  secret_refs: [] # resolved at provision; never in agent context
+placement:
+  prefer: [sandboxer01]
+  fallback: [coulombcore]
+reachability:
+  tunnel: ops-bridge
+  identity: ops-warden
+metadata:
+  cost_class: self-hosted # self-hosted | saas-metered
+  latency_class: standard
+"""
+
 
 def refusal(tmp_path: Path, text: str) -> str:
     file = tmp_path / "broken.yaml"
@@ -57,6 +92,12 @@ def test_the_word_extension_is_understood_as_backend(tmp_path: Path) -> None:
     file = tmp_path / "seed.yaml"
     file.write_text(GOOD.replace("backend: ext.namespaces", "extension: ext.compose-ssh"))
     assert load_profile(file).backend == "ext.compose-ssh"
+
+
+def test_the_smallest_profile_of_the_callers_is_read_as_it_stands_and_ships_so(tmp_path: Path) -> None:
+    file = tmp_path / "compose-e2e.yaml"
+    file.write_text(SMALLEST)
+    assert load_profile(file) == load_profile(SHIPPED / "compose-e2e.yaml")
 
 
 def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(tmp_path: Path) -> None:

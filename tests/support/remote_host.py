@@ -5,11 +5,13 @@ but a pair of virtual cables joins to this one. Both are ended by their ids, and
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from tests.support.tls_keys import make_tls_keys
 
 PORT, TLS_PORT = 2222, 2376
 SMALL = "small:1"
+_count = itertools.count()
 SSHD = "/usr/sbin/sshd"
 _SSHD_CONFIG = """
 ListenAddress {address}:{port}
@@ -186,9 +189,11 @@ async def remote_machine() -> AsyncIterator[RemoteMachine]:
     require_remote_host()
     # A socket's path may have 107 bytes, and those of sandboxes are long.
     home = own(Path(tempfile.mkdtemp(prefix="rh-", dir="/var/tmp")))
-    number = os.getpid() % 16_000
-    machine = RemoteMachine(home, f"rh{os.getpid()}", f"10.213.{number // 64}.{number % 64 * 4 + 2}")
-    parent = f"sandboxer-tests-rh-{os.getpid()}"
+    # A process may have more than one.
+    mark = f"{os.getpid()}-{next(_count)}"
+    number = zlib.crc32(mark.encode()) % 16_000
+    machine = RemoteMachine(home, f"rh{mark}", f"10.213.{number // 64}.{number % 64 * 4 + 2}")
+    parent = f"sandboxer-tests-rh-{mark}"
     try:
         _join(machine, f"10.213.{number // 64}.{number % 64 * 4 + 1}")
         _write_keys(machine)

@@ -74,7 +74,7 @@ class Settings(
     docker_host: Annotated[
         str,
         Field(
-            description="Engine of ext.docker (experimental), Docker's or Podman's: unix:///path,"
+            description="Engine of ext.docker, Docker's or Podman's: unix:///path,"
             " tcp://host[:port] (by TLS) or ssh://[user@]host[:port][/path]."
         ),
     ] = "unix:///var/run/docker.sock"

@@ -22,6 +22,7 @@ CALL_S = 60.0
 # A head of an answer, and a message in it.
 _HEAD_BYTES = 16 * 1024
 _SAID = 400
+_BY_TLS = {"hint": "If it hangs up, see that it knows the authority of the certificate in docker_keys."}
 _ANSWER_BYTES = 16 << 20
 
 
@@ -109,7 +110,7 @@ class Engine:
         except TimeoutError:
             raise self._silent(f"it said nothing for {limit_s:g} s") from None
         except (httpx.HTTPError, OSError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._silent(_words_of(error)) from error
         answer = Answer(response.status_code, _parsed(said))
         if not response.is_success and answer.status not in accepts:
             raise Unavailable(why=f"the engine refused a request ({place}): {message_of(answer)}")
@@ -128,7 +129,7 @@ class Engine:
                     if (event := _parsed(line.encode())) is not None:
                         yield event
         except (httpx.HTTPError, OSError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._silent(_words_of(error)) from error
 
     async def hijack(self, path: str, body: Mapping[str, Any] | None = None) -> Streams:
         """Makes a call that turns its connection into a stream of bytes. Raises Unavailable."""
@@ -155,7 +156,7 @@ class Engine:
         except TimeoutError:
             raise self._silent(f"it said nothing for {CALL_S:g} s") from None
         except (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._silent(_words_of(error)) from error
         return reader, writer
 
     async def close(self) -> None:
@@ -166,7 +167,9 @@ class Engine:
         return f"/v{major}.{minor}{path}"
 
     def _silent(self, why: str) -> Unavailable:
-        return Unavailable(why=f"the engine at {self.address} does not answer: {why}")
+        said = f"the engine at {self.address} does not answer: {why}"
+        # It may hang up before its reason is read.
+        return Unavailable(why=said, **_BY_TLS) if self.address.scheme == "tcp" else Unavailable(why=said)
 
 
 async def _read(response: httpx.Response) -> bytes:
@@ -186,6 +189,14 @@ def message_of(answer: Answer) -> str:
         if said:
             return str(said)[:_SAID]
     return f"status {answer.status}"
+
+
+def _words_of(error: BaseException) -> str:
+    """Returns what an error says, or what it comes from: that of a client refused by TLS has no words."""
+    at: BaseException | None = error
+    while at is not None and not str(at):
+        at = at.__cause__ or at.__context__
+    return str(at or type(error).__name__)
 
 
 def _parsed(said: bytes) -> Any:

@@ -14,6 +14,8 @@ from sandboxer.edges.cli.cp import copy_folder_in, leads_out
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.sdk.sync.sandbox import Sandbox
 
+# Brings up the compose file in the workspace of what it makes.
+_WITH_STACK = "ext.compose-ssh"
 # So many are named to people.
 _NAMED = 5
 
@@ -26,9 +28,15 @@ class Brought:
     names: Sequence[str]
 
     def into(self, sandbox: Sandbox, path: str) -> None:
-        """Copies it into a sandbox that nobody knows yet; without it that is of no use, and is removed."""
+        """Copies it into a sandbox that nobody knows yet, and brings up the stack that lies in it; without
+        them the sandbox is of no use, and is removed.
+        """
         try:
             copy_folder_in(sandbox, self.folder, path, self.names)
+            if sandbox.info.backend == _WITH_STACK:
+                # It is brought up when the sandbox starts.
+                sandbox.stop()
+                sandbox.resume()
         except BaseException:
             sandbox.destroy()
             raise

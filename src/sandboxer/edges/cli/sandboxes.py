@@ -72,8 +72,6 @@ print(json.dumps({
 """
 # Reasons of a state that nobody asks for.
 _AS_EXPECTED = frozenset({"requested", "placed", "probe_passed", "claimed_warm"})
-# Brings up the compose file in the workspace of what it makes.
-_WITH_STACK = "ext.compose-ssh"
 app = typer.Typer(rich_markup_mode="rich")
 
 
@@ -143,24 +141,10 @@ def create(
     wanted |= {"workspace": _given(access=workspace), "placement": _given(prefer=host and [host])}
     sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
     if brought is not None:
-        _fill(sandbox, brought)
+        brought.into(sandbox, "/workspace")
     if quiet:
         return Answer(sandbox.info, sandbox.id)
     return Answer(sandbox.info, _facts(sandbox.info), note=_next(sandbox.info))
-
-
-def _fill(sandbox: SandboxHandle, brought: Brought) -> None:
-    """Copies a folder of this machine into its workspace, and brings up the stack that lies in it."""
-    brought.into(sandbox, "/workspace")
-    if sandbox.info.backend == _WITH_STACK:
-        try:
-            # It is brought up when the sandbox starts.
-            sandbox.stop()
-            sandbox.resume()
-        except BaseException:
-            # As of a create whose stack does not come up, nothing is left.
-            sandbox.destroy()
-            raise
 
 
 def _given(**values: object) -> dict[str, object] | None:
