@@ -186,7 +186,7 @@ def test_a_backend_of_a_file_is_listed_and_checked_and_one_that_is_wrong_says_wh
     (tmp_path / "broken.yaml").write_text("id: ext.broken\nhandler: broken:open_backend\nextras: [gpu]\n")
     (tmp_path / "broken.py").write_text("import not_installed_at_all\n")
     cli = Cli(NOBODY.environment | {"SANDBOXER_EXTENSIONS_DIR": str(tmp_path)})
-    found = {one["id"]: one for one in cli("backend", "list", "--json").json["backends"]}
+    found = {one["id"]: one for one in cli("backend", "list", "--json").json["items"]}
     assert found["ext.namespaces"]["used"]
     assert found["ext.rack"] == {
         "id": "ext.rack",
@@ -221,6 +221,9 @@ def test_a_package_is_begun_in_an_empty_folder_under_a_name_that_is_free(tmp_pat
         compile((package / path).read_text(), path, "exec")
     assert 'NAME = "ext.cold-shelf"' in (package / source).read_text()
     assert load_profile(package / "profile.cold-shelf.yaml").backend == "ext.cold-shelf"
+    told = NOBODY("backend", "new", "other", "--to", str(tmp_path / "told"), "--json").json
+    assert told["id"] == "ext.other"
+    assert all((tmp_path / "told" / name).is_file() for name in told["files"])
     assert "is no empty folder" in NOBODY("backend", "new", "cold-shelf", "--to", str(package)).err
     for name in ("ext.namespaces", "Shelf", "a b", "../up"):
         assert NOBODY("backend", "new", name, "--to", str(tmp_path / "other")).code == Exit.REFUSED

@@ -19,7 +19,7 @@ from tests.support.cli import Cli
 # What needs a chain, a registry, a disk of its own or a second machine: tests of their own read its JSON.
 ELSEWHERE = {
     *("down", "login", "install", "uninstall", "backup", "restore", "adopt-pool", "bench"),
-    *("backend check", "backend list"),
+    *("backend check", "backend list", "backend new"),
     # It never ends: a document a line.
     "file watch",
     *("image build", "image save", "image load", "image gc", "image pull", "image import", "image transfer"),
@@ -221,7 +221,15 @@ def _platform(say: Walk, tmp_path: Path) -> None:
                  "credit show", "credit usage", "ledger show", "ledger verify", "audit verify", "doctor",
                  "config show", "gift pricing", "audit export", "credit statement", "key tree"):  # fmt: skip
         say(verb)
-    say.lists("inspect stale", "context list", "key list", "webhook list", "credit segments", "credit events")
+    say.lists(
+        "inspect stale",
+        "context list",
+        "key list",
+        "webhook list",
+        "credit segments",
+        "credit events",
+        "credit sandboxes",
+    )
     say.lists("pay list", "pay goods", "invoice list", "refund list", "gift list", "wallet list")
     say.lists("account list", "audit list", "ssh-key list")
     say("edge caddy", "--site", "example.com")

@@ -149,7 +149,7 @@ def shelf(whole: Path, tmp_path: Path) -> Path:
 
 def test_a_backend_of_another_package_is_begun_checked_and_used(whole: Path, shelf: Path) -> None:
     cli = whole / "sandboxer"
-    listed = json.loads(said(cli, "backend", "list", "--json", more={}))["backends"]
+    listed = json.loads(said(cli, "backend", "list", "--json", more={}))["items"]
     shelfs = next(one for one in listed if one["id"] == "ext.shelf")
     assert shelfs["experimental"].startswith("it is new")
     assert {**shelfs, "experimental": ""} == {

@@ -50,9 +50,9 @@ def mcp(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Serve the tools of a platform by the Model Context Protocol, on stdin and stdout.
+    """Give hosts of models (Claude, Cursor, VS Code, …) a platform's tools.
 
-    A host of models (Claude, Cursor, VS Code, …) starts this. Platforms serve the same at /mcp, for hosts
+    A host starts this, and speaks the Model Context Protocol on stdin and stdout. Platforms serve the same at /mcp, for hosts
     that speak HTTP.
 
     Examples:
