@@ -45,7 +45,7 @@ def test_every_verb_shows_examples_and_its_line_in_the_table_is_its_own(name: st
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
     # What these say is a conversation.
-    talks = {"up", "shell", "ssh", "attach", "completion"}
+    talks = {"up", "shell", "ssh", "attach", "completion", "mcp"}
     for verb in verbs_of(load(name)):
         options = {option for param in verb.params for option in param.opts}
         assert verb.name in talks or "--json" in options, verb.name

@@ -156,7 +156,7 @@ def refuse_what_cannot_go_on(snapshot: Snapshot, request: CreateRequest) -> None
         raise Conflict(
             why=f"what runs in {snapshot.id} goes on as it was, and cannot be given mounts that it had not",
             reason="memory_of_mounts",
-            hint="Begin with its files alone: make an image of it (POST /v1/images).",
+            hint="Begin with its files alone: make an image of it.",
         )
     asked, had = request.resources.memory_mb, snapshot.resources.memory_mb
     if asked is not None and asked < had:

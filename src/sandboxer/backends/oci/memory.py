@@ -112,7 +112,7 @@ class MemoryFolder:
                 why=f"what ran was kept by {wrote}, and this host has {self._runtime}",
                 reason="other_runtime",
                 hint="Its files are whole: stop what is stopped once more to let it begin anew with them, or"
-                " make an image of a snapshot (POST /v1/images).",
+                " make an image of a snapshot.",
             )
         if order.resources.memory_mb < saved.memory_mb:
             raise InvalidRequest(

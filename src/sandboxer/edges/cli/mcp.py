@@ -52,8 +52,8 @@ def mcp(
 ) -> None:
     """Give hosts of models (Claude, Cursor, VS Code, …) a platform's tools.
 
-    A host starts this, and speaks the Model Context Protocol on stdin and stdout. Platforms serve the same at /mcp, for hosts
-    that speak HTTP.
+    A host starts this, and speaks the Model Context Protocol on stdin and stdout. Platforms serve the same
+    at /mcp, for hosts that speak HTTP.
 
     Examples:
 
