@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.e2b import python_with
 from tests.support.platforms import ROOT, Up
 
 
-def python_beside(*packages: str) -> str:
-    """Returns the interpreter of an environment with these packages and this tree's client."""
-    return python_with(*packages, "-e", str(ROOT))
+def python_beside(*packages: str, of: Sequence[str] = ()) -> str:
+    """Returns the interpreter of an environment with these packages and our client, with its extras."""
+    extras = f"[{','.join(of)}]" if of else ""
+    return python_with(*packages, "-e", f"{ROOT}{extras}")
 
 
 def driven(python: str, program: str, up: Up, folder: Path, *words: str, timeout_s: float = 280) -> str:

@@ -144,10 +144,12 @@ class Signer:
             head["content-length"] = str(call.body.length)
         return {**head, **call.headers}
 
-    def learn_key(self, answer: Answer) -> None:
-        """A wallet that had no key signs with the one it was given from now on."""
-        if not self.credentials.public_key and (key := key_in(answer, self.credentials.url)) is not None:
-            self.credentials = key
+    def learn_key(self, answer: Answer) -> bool:
+        """A wallet that had no key signs with the one it was given from now on; says whether it was."""
+        if self.credentials.public_key or (key := key_in(answer, self.credentials.url)) is None:
+            return False
+        self.credentials = key
+        return True
 
     def learn(self, server_time: float) -> None:
         """Believe the server's clock from now on; our signature is checked against it, not against ours."""

@@ -147,9 +147,11 @@ class Tool:
         return ToolResult(text)
 
 
-def tools(offer: Offer = "standard") -> Sequence[Tool]:
-    """Returns the tools of an offer, and of those that are smaller."""
-    offered = OFFERS[: OFFERS.index(offer) + 1]
+def tools(what: Offer | Sequence[str] = "standard") -> Sequence[Tool]:
+    """Returns the tools of an offer and of those that are smaller, or those that are named."""
+    if not isinstance(what, str):
+        return [tool_named(name) for name in what]
+    offered = OFFERS[: OFFERS.index(what) + 1]
     return [tool for tool in _table().values() if tool.offer in offered]
 
 
@@ -196,6 +198,13 @@ def said(value: Any) -> ToolResult:
     """Returns the result that says this JSON."""
     structured = value if isinstance(value, dict) else {"items": value}
     return ToolResult(json.dumps(value, ensure_ascii=False, separators=(",", ":")), structured)
+
+
+def without_secret(result: ToolResult) -> ToolResult:
+    """Returns the result without the secret of the key in it."""
+    structured = dict(result.structured or {})
+    key = {**structured["key"], "secret_key": "kept by the client, which signs with it"}
+    return said({**structured, "key": key})
 
 
 def refused(error: SdkError) -> ToolResult:

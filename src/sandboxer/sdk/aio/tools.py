@@ -11,7 +11,17 @@ from sandboxer.sdk.aio.line import MOST_HELD, AsyncLine, AsyncNoun, server_event
 from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.exchange import PAYMENT_RESPONSE, PAYMENT_SIGNATURE
-from sandboxer.sdk.tools import MOST_SHOWN, Gathering, Offer, Tool, ToolResult, refused, tool_named, tools
+from sandboxer.sdk.tools import (
+    MOST_SHOWN,
+    Gathering,
+    Offer,
+    Tool,
+    ToolResult,
+    refused,
+    tool_named,
+    tools,
+    without_secret,
+)
 
 
 class AsyncTools(AsyncNoun):
@@ -53,7 +63,7 @@ class AsyncTools(AsyncNoun):
                 call = replace(call, headers={**call.headers, PAYMENT_SIGNATURE: payment})
             if on_output is not None and tool.streams(given):
                 return await _streamed(self._line, call, on_output)
-            return await _whole(self._line, tool, call)
+            return await _whole(self._line, tool, call, is_ours=payment is None)
         except SdkError as error:
             return refused(error)
 
@@ -66,7 +76,7 @@ async def _streamed(line: AsyncLine, call: Call[bytes], on_output: Callable[[str
     return gathering.result()
 
 
-async def _whole(line: AsyncLine, tool: Tool, call: Call[bytes]) -> ToolResult:
+async def _whole(line: AsyncLine, tool: Tool, call: Call[bytes], *, is_ours: bool) -> ToolResult:
     most = MOST_SHOWN if tool.answer == "bytes" else MOST_HELD
     content = bytearray()
     async with line.open(call) as response:
@@ -75,6 +85,8 @@ async def _whole(line: AsyncLine, tool: Tool, call: Call[bytes]) -> ToolResult:
             if len(content) > most:
                 break
     answer = Answer(response.status_code, response.headers, bytes(content[:most]))
-    line.signer.learn_key(answer)
     result = tool.result(answer, is_whole=len(content) <= most)
+    if line.signer.learn_key(answer) and is_ours:
+        # We paid, and sign with it from now on: a model has no use for it.
+        result = without_secret(result)
     return replace(result, settled=response.headers.get(PAYMENT_RESPONSE))

@@ -12,7 +12,17 @@ from sandboxer.sdk.call import Answer, Call
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.exchange import PAYMENT_RESPONSE, PAYMENT_SIGNATURE
 from sandboxer.sdk.sync.line import MOST_HELD, Line, Noun, server_events
-from sandboxer.sdk.tools import MOST_SHOWN, Gathering, Offer, Tool, ToolResult, refused, tool_named, tools
+from sandboxer.sdk.tools import (
+    MOST_SHOWN,
+    Gathering,
+    Offer,
+    Tool,
+    ToolResult,
+    refused,
+    tool_named,
+    tools,
+    without_secret,
+)
 
 
 class Tools(Noun):
@@ -54,7 +64,7 @@ class Tools(Noun):
                 call = replace(call, headers={**call.headers, PAYMENT_SIGNATURE: payment})
             if on_output is not None and tool.streams(given):
                 return _streamed(self._line, call, on_output)
-            return _whole(self._line, tool, call)
+            return _whole(self._line, tool, call, is_ours=payment is None)
         except SdkError as error:
             return refused(error)
 
@@ -67,7 +77,7 @@ def _streamed(line: Line, call: Call[bytes], on_output: Callable[[str], None]) -
     return gathering.result()
 
 
-def _whole(line: Line, tool: Tool, call: Call[bytes]) -> ToolResult:
+def _whole(line: Line, tool: Tool, call: Call[bytes], *, is_ours: bool) -> ToolResult:
     most = MOST_SHOWN if tool.answer == "bytes" else MOST_HELD
     content = bytearray()
     with line.open(call) as response:
@@ -76,6 +86,8 @@ def _whole(line: Line, tool: Tool, call: Call[bytes]) -> ToolResult:
             if len(content) > most:
                 break
     answer = Answer(response.status_code, response.headers, bytes(content[:most]))
-    line.signer.learn_key(answer)
     result = tool.result(answer, is_whole=len(content) <= most)
+    if line.signer.learn_key(answer) and is_ours:
+        # We paid, and sign with it from now on: a model has no use for it.
+        result = without_secret(result)
     return replace(result, settled=response.headers.get(PAYMENT_RESPONSE))
