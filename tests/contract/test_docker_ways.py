@@ -16,7 +16,8 @@ from sandboxer.backends.docker.address import Address, parse_address
 from sandboxer.backends.docker.backend import DockerBackend
 from sandboxer.backends.guest import Command
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, NotAvailable, Unavailable
-from tests.support.engines import backend_on
+from sandboxer.wiring.docker import open_docker
+from tests.support.engines import backend_on, docker_settings
 from tests.support.real_backend import make_order
 from tests.support.remote_host import PORT, RemoteMachine, known_host, remote_machine
 
@@ -117,6 +118,34 @@ async def test_a_connection_by_ssh_that_breaks_is_made_again_and_loses_no_proces
     host, keys = machine.by_ssh
     async with backend_on(host, tmp_path, keys) as backend:
         await _break_and_go_on(machine, backend)
+
+
+@pytest.mark.slow
+@AT
+async def test_an_engine_that_is_down_keeps_no_platform_from_starting_again(
+    machine: RemoteMachine, tmp_path: Path
+) -> None:
+    host, keys = machine.by_ssh
+    await machine.stop_sshd()
+    try:
+        assert "cannot be reached" in await refused(host, keys, tmp_path)
+    finally:
+        await machine.start_sshd()
+    async with backend_on(host, tmp_path, keys) as backend:
+        before = await backend.fingerprint()
+    await machine.stop_sshd()
+    async with open_docker(docker_settings(host, tmp_path, keys)) as backend:
+        try:
+            seen = await backend.fingerprint()
+            assert not seen.healthy
+            assert [lack.what for lack in seen.lacks] == ["its engine"]
+            with pytest.raises(Unavailable):
+                await backend.provision(make_order())
+        finally:
+            await machine.start_sshd()
+        # It is as it was, without another start.
+        assert await backend.fingerprint() == before
+        await backend.teardown((await backend.provision(make_order())).sandbox_id)
 
 
 async def _break_and_go_on(machine: RemoteMachine, backend: DockerBackend) -> None:

@@ -79,13 +79,14 @@ async def listening(socket: Path, service: asyncio.subprocess.Process, log: Path
             return
 
 
+def docker_settings(host: str, state: Path, keys: Path | None = None) -> DockerSettings:
+    return DockerSettings(host=host, keys=keys, images_dir=IMAGES_DIR, guest_dir=GUEST_DIR, state_dir=state)
+
+
 @asynccontextmanager
 async def backend_on(host: str, state: Path, keys: Path | None = None) -> AsyncIterator[DockerBackend]:
     """Opens the backend on an engine, and removes what it made."""
-    settings = DockerSettings(
-        host=host, keys=keys, images_dir=IMAGES_DIR, guest_dir=GUEST_DIR, state_dir=state
-    )
-    async with open_docker(settings) as backend:
+    async with open_docker(docker_settings(host, state, keys)) as backend:
         yield backend
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)

@@ -18,8 +18,9 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from sandboxer.backends.contract import Backend, CarriesMark
+from sandboxer.backends.shared import StandsElsewhere
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.errors import Conflict, NotAvailable, Unavailable
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.quarantine import forget_all
 from sandboxer.store.claim import Installation, count_on, load_installation
@@ -65,6 +66,8 @@ class Bound:
     installation: Installation
     # The operator adopted the disks, so records may be older than they are.
     is_adopted: bool
+    # Those on hosts that did not answer: whose disks theirs are is not known, and they are not marked.
+    unasked: frozenset[str] = frozenset()
 
 
 def judge(known: Installation | None, mark: Mark | None, *, has_disks: bool, records: Records) -> Finding:
@@ -97,8 +100,8 @@ async def bind(
     """Bind database and disks. Raises Conflict if they do not belong together; nothing is changed then."""
     known = await store.read(load_installation)
     records = await store.read(read_records)
-    carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
-    marks = {name: read_mark(await one.mark()) for name, one in carrying.items()}
+    marks, unasked = await _marks(backends)
+    carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark) and name in marks}
     may_adopt = _may_adopt(state_dir, known)
     adopted = False
     for name, backend in carrying.items():
@@ -121,7 +124,25 @@ async def bind(
     installation = await store.write(begin)
     await _mark_all(carrying, installation.id, max(installation.beat - 1, 0))
     (state_dir / ADOPTION).unlink(missing_ok=True)
-    return Bound(installation, adopted)
+    return Bound(installation, adopted, frozenset(unasked))
+
+
+async def _marks(backends: Mapping[str, Backend]) -> tuple[dict[str, Mark | None], list[str]]:
+    """Read the mark of every backend that carries one, and name those on hosts that do not answer: the
+    sandboxes of other hosts need not wait for them. What has no record there is kept apart, as everywhere.
+    """
+    marks, unasked = {}, []
+    for name, backend in backends.items():
+        if not isinstance(backend, CarriesMark):
+            continue
+        try:
+            marks[name] = read_mark(await backend.mark())
+        except (NotAvailable, Unavailable) as error:
+            if not isinstance(backend, StandsElsewhere):
+                raise
+            log.warning("whose sandboxes %s has is not known: %s", name, error)
+            unasked.append(name)
+    return marks, unasked
 
 
 async def keep_counting(store: Store, backends: Mapping[str, Backend], clock: Clock) -> None:

@@ -30,6 +30,8 @@ class BoundBackends:
     backends: Mapping[str, Backend]
     # The operator put the two together.
     is_adopted: bool
+    # Whose disks are known to be the database's, and are marked as that.
+    marked: Mapping[str, Backend]
 
 
 async def open_bound(
@@ -51,7 +53,8 @@ async def open_bound(
         state_dir=settings.state_dir,
         database=store.database.url.render_as_string(hide_password=True),
     )
-    return BoundBackends(backends, bound.is_adopted)
+    marked = {name: one for name, one in backends.items() if name not in bound.unasked}
+    return BoundBackends(backends, bound.is_adopted, marked)
 
 
 async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:

@@ -168,7 +168,7 @@ async def open_sandboxes(
                 if payments.x402 is not None:
                     loops.start(payments.x402.reconciler.run(), name="payments")
                 loops.start(work.run(living), name="overdue processes")
-                loops.start(keep_counting(store, bound.backends, clock), name="installation's count")
+                loops.start(keep_counting(store, bound.marked, clock), name="installation's count")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 old = kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
                 loops.start(keep_retention(store, clock, old), name="old records of work")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -17,16 +19,17 @@ from sandboxer.artifacts.images.oci import tar
 from sandboxer.artifacts.images.oci.export import Form, Layer, Measured, archive, measure
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.backends.docker.address import open_way, parse_address
-from sandboxer.backends.docker.backend import DockerBackend, Parts, backend_of, look_around
-from sandboxer.backends.docker.container import PROGRAM, Overcommit
-from sandboxer.backends.docker.engine import Engine
+from sandboxer.backends.docker.backend import DockerBackend, Machine, Parts, backend_of, look_around
+from sandboxer.backends.docker.container import PROGRAM, Holds, Overcommit
+from sandboxer.backends.docker.engine import Engine, Version
 from sandboxer.backends.docker.images import Archive, Loader
 from sandboxer.backends.docker.reach import Reach
 from sandboxer.backends.shared import opened
-from sandboxer.kernel.errors import InvalidRequest, NotAvailable
+from sandboxer.kernel.errors import InvalidRequest, NotAvailable, Unavailable
 from sandboxer.kernel.values import value_class
 from sandboxer.settings import Settings
 
+log = logging.getLogger(__name__)
 # Checks of the contract that containers do not pass, and why.
 DEVIATIONS = {
     "freezing_stops_every_process_and_leaves_files_readable": "an engine pauses a container whole, its"
@@ -136,24 +139,64 @@ async def open_docker(settings: DockerSettings) -> AsyncIterator[DockerBackend]:
     address = parse_address(settings.host)
     async with AsyncExitStack() as closing:
         way = await closing.enter_async_context(open_way(address, settings.keys))
-        await way.ready()
         engine = Engine(way, address)
         closing.push_async_callback(engine.close)
         loader = Loader(engine, HostImages(settings.images_dir, settings.guest_dir))
-        machine = await look_around(engine, settings.overcommit)
+        machine = await _machine(engine, settings)
         reach = Reach(engine, streams=STREAMS)
         backend = backend_of(Parts(engine, loader, reach, machine, _owner(settings.state_dir)))
         closing.push_async_callback(backend.close)
         yield backend
 
 
+async def _machine(engine: Engine, settings: DockerSettings) -> Machine:
+    """Returns what the engine says of its machine or, while it does not answer, what it said last: sandboxes
+    of other backends need not wait for it. Raises Unavailable, NotAvailable.
+    """
+    place = _folder(settings.state_dir) / "machine.json"
+    try:
+        machine = await look_around(engine, settings.overcommit)
+    except Unavailable as error:
+        if (remembered := _remembered(place, engine)) is None:
+            raise
+        log.warning("%s; until it answers, its sandboxes cannot be used", error)
+        return remembered
+    _write(place, json.dumps({"address": str(engine.address), **asdict(machine)}))
+    return machine
+
+
+def _remembered(place: Path, engine: Engine) -> Machine | None:
+    """Returns what this engine said of its machine when it was last asked; None if it never was."""
+    try:
+        said = json.loads(place.read_text())
+        major, minor = said["version"]["api"]
+        machine = Machine(
+            version=Version(**{**said["version"], "api": (major, minor)}),
+            total=Holds(**said["total"]),
+            limits_disk=said["limits_disk"],
+            updates=said["updates"],
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return machine if said["address"] == str(engine.address) else None
+
+
 def _owner(state_dir: Path) -> str:
     """Returns the word that this platform's containers bear, drawn once for a state folder."""
+    path = _folder(state_dir) / "owner"
+    if not path.exists():
+        _write(path, f"own_{secrets.token_hex(8)}\n")
+    return path.read_text().strip()
+
+
+def _folder(state_dir: Path) -> Path:
     place = state_dir / "docker"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = place / "owner"
-    if not path.exists():
-        fresh = place / f".new-{os.getpid()}"
-        fresh.write_text(f"own_{secrets.token_hex(8)}\n")
-        fresh.rename(path)
-    return path.read_text().strip()
+    return place
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file that is whole, or as it was."""
+    fresh = path.with_name(f".new-{os.getpid()}")
+    fresh.write_text(text)
+    fresh.rename(path)

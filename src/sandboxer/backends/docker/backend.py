@@ -21,7 +21,7 @@ from sandboxer.backends.contract import (
 from sandboxer.backends.docker import container
 from sandboxer.backends.docker.container import Holds, Overcommit, Seen, name_of
 from sandboxer.backends.docker.engine import Engine, Version, message_of
-from sandboxer.backends.docker.fingerprint import fingerprint
+from sandboxer.backends.docker.fingerprint import fingerprint, unanswered
 from sandboxer.backends.docker.images import Loader
 from sandboxer.backends.docker.reach import Reach, boot, look
 from sandboxer.backends.guest import Guest, whole
@@ -84,11 +84,14 @@ class DockerBackend:
         return self._engine.address.host or None
 
     async def fingerprint(self) -> Fingerprint:
-        info = (await self._engine.call("GET", "/info")).content
-        if not isinstance(info, dict):
-            raise Unavailable(why="the engine describes itself in other words")
         machine = self._machine
         address = str(self._engine.address)
+        try:
+            info = (await self._engine.call("GET", "/info")).content
+        except Unavailable as error:
+            return unanswered(machine.version, address=address, why=str(error.facts["why"]))
+        if not isinstance(info, dict):
+            raise Unavailable(why="the engine describes itself in other words")
         return fingerprint(info, machine.version, address=address, limits_disk=machine.limits_disk)
 
     def check_image(self, image: str) -> None:

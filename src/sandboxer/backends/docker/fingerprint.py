@@ -68,6 +68,13 @@ def fingerprint(info: Mapping[str, Any], version: Version, *, address: str, limi
     return Fingerprint(healthy=is_linux, walls=frozenset(walls), facts=facts, lacks=tuple(lacks))
 
 
+def unanswered(version: Version, *, address: str, why: str) -> Fingerprint:
+    """Returns what is known of a host whose engine says nothing now."""
+    facts = {"isolation_level": "container", "engine": version.engine, "address": address}
+    lack = Lack(what="its engine", why=why, remedy="start it, or mend SANDBOXER_DOCKER_HOST")
+    return Fingerprint(healthy=False, walls=frozenset(), facts=facts, lacks=(lack,))
+
+
 def _no_disk_limit(driver: str) -> Lack:
     return Lack(
         what="disk limits",

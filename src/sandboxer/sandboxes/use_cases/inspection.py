@@ -6,6 +6,7 @@ for how long that stays otherwise.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -14,10 +15,10 @@ from sqlalchemy import Connection, select
 
 from sandboxer.accounts.operators import demand_operator
 from sandboxer.accounts.records import accounts
-from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, Usage
-from sandboxer.backends.shared import SeesStrays
+from sandboxer.backends.contract import Backend, Capacity, Fingerprint, KnowsCapacity, Usage
+from sandboxer.backends.shared import SeesStrays, StandsElsewhere
 from sandboxer.identity.keys import Caller, keys
-from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError, Unavailable
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, State
@@ -25,6 +26,7 @@ from sandboxer.sandboxes.quarantine import Held, Kind, Unknown
 from sandboxer.sandboxes.records import Sandbox, listed, sandboxes
 from sandboxer.store.rows import Page
 
+log = logging.getLogger(__name__)
 MAX_LIMIT = 500
 
 
@@ -84,9 +86,11 @@ async def reachability(dependencies: SandboxDependencies, sandbox_id: str, calle
 
 
 async def fingerprint_of(dependencies: SandboxDependencies, backend: str) -> Fingerprint | None:
-    """Return a backend's fingerprint; it is asked once, because it may be slow and a create is not."""
+    """Return a backend's fingerprint. One that is healthy is asked once, because it may be slow and a create
+    is not; another may have been mended meanwhile.
+    """
     known = dependencies.known_fingerprints.get(backend)
-    if known is None and backend in dependencies.backends:
+    if (known is None or not known.healthy) and backend in dependencies.backends:
         known = dependencies.known_fingerprints[backend] = await dependencies.backends[backend].fingerprint()
     return known
 
@@ -136,6 +140,17 @@ async def reap_stale(dependencies: SandboxDependencies, caller: Caller) -> Seque
     return await dependencies.quarantine.reap()
 
 
+async def _inventory(name: str, backend: Backend) -> Sequence[str]:
+    """Return what a backend has; nothing while its host, which is not this one, does not answer."""
+    try:
+        return await backend.inventory()
+    except Unavailable as error:
+        if not isinstance(backend, StandsElsewhere):
+            raise
+        log.warning("nothing is known of what %s has: %s", name, error)
+        return ()
+
+
 class UnknownSandboxes:
     """Finds sandboxes without a record, or whose record says that nothing is left of them."""
 
@@ -147,7 +162,7 @@ class UnknownSandboxes:
     async def find(self) -> Sequence[Unknown]:
         found = []
         for name, backend in self._dependencies.backends.items():
-            for sandbox_id in await backend.inventory():
+            for sandbox_id in await _inventory(name, backend):
                 if (why := await self._why(sandbox_id)) is not None:
                     found.append(Unknown(id=sandbox_id, kind=Kind.SANDBOX, backend=name, why=why))
         return found
