@@ -36,9 +36,7 @@ SHIPPED: Mapping[str, str] = {
     "ext.scripted": "sandboxer.backends.scripted:open_backend",
 }
 # Those shipped that never ran against what they drive, and why. Routing takes one only where it is named.
-EXPERIMENTAL: Mapping[str, str] = {
-    "ext.compose-ssh": "its contract suite has not run against a real host in this release",
-}
+EXPERIMENTAL: Mapping[str, str] = {}
 
 Opener = Callable[..., AbstractAsyncContextManager[Backend]]
 
