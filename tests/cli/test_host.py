@@ -35,6 +35,16 @@ def test_doctor_tells_walls_lacks_and_remedies(tmp_path: Path) -> None:
     assert shown.splitlines()[-1] == f"It lacks base image: {image['remedy']}"
 
 
+def test_doctor_asks_the_engines_and_hosts_that_the_settings_name(tmp_path: Path) -> None:
+    own = {"SANDBOXER_BACKENDS": "ext.namespaces,ext.docker,ext.compose-ssh"}
+    own |= {"SANDBOXER_DOCKER_HOST": f"unix://{tmp_path}/none"}
+    found = Cli(NOBODY.environment | own)("doctor", "--json", "--state-dir", str(tmp_path / "state")).json
+    lacks = {one["what"]: one["why"] for one in found["lacks"]}
+    assert f"the engine at unix://{tmp_path}/none does not answer" in lacks["ext.docker"]
+    assert "needs a host: SANDBOXER_COMPOSE_SSH" in lacks["ext.compose-ssh"]
+    assert not (tmp_path / "state" / "docker").exists()
+
+
 def test_doctor_is_content_where_sandboxes_work() -> None:
     if why := why_not_real():
         pytest.skip(why)

@@ -27,6 +27,7 @@ from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.holdings import try_pool
 from sandboxer.backends.namespaces.pool import Pool, look_at_pool
 from sandboxer.backends.shared import write_there
+from sandboxer.edges.cli.elsewhere import lacks_elsewhere
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Folder, Json
 from sandboxer.edges.cli.output import columns, facts_table, lacks_list, out, plain, print_json, size
@@ -89,8 +90,8 @@ def _examine(settings: Settings) -> tuple[Fingerprint, list[Lack]]:
     finally:
         if pool is not None:
             pool.close()
-    # Neither keeps this host from making sandboxes.
-    also = (*lacks_of_older(running_boxes(walls)), *payments_off(settings))
+    # None of these keeps this host from making sandboxes.
+    also = (*lacks_of_older(running_boxes(walls)), *lacks_elsewhere(settings), *payments_off(settings))
     return replace(seen, lacks=(*seen.lacks, *also)), missing
 
 
