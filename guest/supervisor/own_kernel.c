@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define FOLDER "/run/sandboxer"
+#define DETOUR "/dev/shm"
 /* Of the range for tests of networks, which is nobody's: as in the launcher's network.c. */
 #define OWN_ADDRESS 0xc6120001u
 enum { DNS = 53, WAITING = 128 };
@@ -45,12 +46,14 @@ static int hold_groups(const char *options)
     return fd;
 }
 
-/* What is seen is a second mount of the same folder. */
+/* What is seen is another mount of the same folder, by a detour: below it there is none that can be written to, which who
+ * makes mounts in namespaces of their own could uncover. */
 static int close_folder(void)
 {
     const unsigned long seen = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     int fd = open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || mount(FOLDER, FOLDER, NULL, MS_BIND, NULL) ||
+    if (fd < 0 || mount(FOLDER, DETOUR, NULL, MS_BIND, NULL) || umount2(FOLDER, MNT_DETACH) ||
+        mount(DETOUR, FOLDER, NULL, MS_BIND, NULL) || umount2(DETOUR, MNT_DETACH) ||
         mount(NULL, FOLDER, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | seen, NULL))
         return -1;
     return fd;

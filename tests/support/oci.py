@@ -74,3 +74,19 @@ async def serving_behind_gvisor(
     finally:
         for folder in (state, state / "oci"):
             remove_leftovers(folder)
+
+
+def settings_behind_gvisor(settings: Settings, folder: Path) -> Settings:
+    """Changes a platform's settings so that sandboxes of no other profile are behind gVisor. `folder`: of its
+    own.
+    """
+    folder.mkdir()
+    text = (PROFILES / "agent-dev.yaml").read_text().replace("ext.namespaces", "ext.oci")
+    # The one wall that it has no need of.
+    (folder / "agent-dev.yaml").write_text(text.replace(" uid_range,", ""))
+    changed = {
+        "backends": ("ext.oci",),
+        "oci_runtime": require_runtime("runsc"),
+        "profiles_dir": folder,
+    }
+    return settings.model_copy(update=changed)

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,10 @@ from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
 from sandboxer.kernel.values import new_id
+from sandboxer.wiring.oci import open_oci
+from sandboxer.wiring.remembering import RememberingBackend
 from tests.support.leftovers import own
+from tests.support.oci import require_runtime
 
 ATTACKS = Path(__file__).parents[1] / "walls" / "attacks.c"
 GUEST_DIR = Path(__file__).parents[2] / "guest" / "build"
@@ -66,6 +70,11 @@ class Sandbox:
     @property
     def id(self) -> str:
         return self.handle.sandbox_id
+
+    @property
+    def has_own_kernel(self) -> bool:
+        """Whether what it asks a kernel for, no kernel of the host's is asked for."""
+        return isinstance(self.backend, RememberingBackend)
 
     @property
     def pid(self) -> int:
@@ -135,14 +144,26 @@ def settings(host_ready: None) -> Iterator[NamespacesSettings]:
     shutil.rmtree(state, ignore_errors=True)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBackend]:
-    async with open_backend(settings) as opened:
+@asynccontextmanager
+async def opened_walls(settings: NamespacesSettings, kind: str) -> AsyncIterator[NamespacesBackend]:
+    """Opens the backend of a kind of wall: those of namespaces, or an OCI runtime's."""
+    if kind == "namespaces":
+        opening = open_backend(settings)
+    else:
+        state = settings.state_dir / kind
+        opening = open_oci(replace(settings, state_dir=state), runtime=require_runtime(kind))
+    async with opening as opened:
         yield opened
         for sandbox_id in await opened.inventory():
             await opened.teardown(sandbox_id)
         pool = opened.dependencies.pool
     pool.unmount()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBackend]:
+    async with opened_walls(settings, "namespaces") as opened:
+        yield opened
 
 
 Maker = Callable[..., Awaitable[Sandbox]]

@@ -3,13 +3,14 @@
 Each says how far it came, waits for a line, and lets go. All are bounded by the number given: the host must
 not suffer where a wall is missing.
 
-    filters|locks|ofd|anonymous|anonymous_ofd|files|netlink|corked COUNT, tcp|udp MEGABYTES
+    filters|locks|ofd|anonymous|anonymous_ofd|files|disk_files|netlink|corked COUNT, tcp|udp MEGABYTES
 """
 
 import ctypes
 import fcntl
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -120,6 +121,21 @@ def files(count: int) -> int:
     return count
 
 
+def disk_files(count: int) -> int:
+    """Each is another file on the disk, a thousand of them for each process."""
+    os.makedirs("/root/many", exist_ok=True)
+    hears, told = os.pipe()
+    for begin in range(0, count, 1000):
+        if os.fork():
+            continue
+        KEPT.extend(os.open(f"/root/many/{n}", os.O_RDWR | os.O_CREAT) for n in range(begin, begin + 1000))
+        os.write(told, b"x")
+        signal.pause()
+    for _ in range(0, count, 1000):
+        os.read(hears, 1)
+    return count
+
+
 def filters(count: int) -> int:
     """Of system calls, each as long as may be, on top of what it has."""
     libc = ctypes.CDLL(None)
@@ -141,6 +157,7 @@ acts = {
     "tcp": tcp,
     "udp": udp,
     "files": files,
+    "disk_files": disk_files,
     "netlink": lambda count: many(count, socket.AF_NETLINK, socket.SOCK_RAW),
     "corked": lambda count: many(count, socket.AF_INET, socket.SOCK_DGRAM),
     "corked6": lambda count: many(count, socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC),

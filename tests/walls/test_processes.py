@@ -60,7 +60,7 @@ async def test_the_supervisors_program_cannot_be_changed(attacker: Sandbox) -> N
 async def test_host_processes_are_invisible(attacker: Sandbox, marked_process: int) -> None:
     assert "987654321" in Path(f"/proc/{marked_process}/cmdline").read_text()
     ran = await attacker.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-    assert ran.stdout.startswith("supervisor ")
+    assert ran.stdout.removeprefix("/dev/.sandboxer/").startswith("supervisor ")
     assert "987654321" not in ran.stdout
 
 
@@ -137,7 +137,9 @@ async def test_the_hosts_environment_is_not_inside(attacker: Sandbox) -> None:
 
 async def test_keyrings_are_out_of_reach(attacker: Sandbox, outside: Callable[[str], str]) -> None:
     assert outside("keyctl") == "allowed"
-    assert await attacker.attack("keyctl") == "refused EPERM"
+    # Those of a kernel of its own are nobody else's.
+    answer = "allowed" if attacker.has_own_kernel else "refused EPERM"
+    assert await attacker.attack("keyctl") == answer
     assert (await attacker.sh("cat /proc/keys /proc/key-users")).stdout == ""
 
 

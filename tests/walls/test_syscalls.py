@@ -57,6 +57,20 @@ REFUSED = [
     ("leave_chroot", "EXDEV", None),
 ]
 
+# What gVisor lets through: it acts on a kernel that is the sandbox's alone, or on nothing.
+OF_ITS_OWN_KERNEL = {
+    "unshare_user": "users of its own",
+    "clone3": "as clone",
+    "io_setup": "requests of its own memory",
+    "keyctl": "keys of its own",
+    "syslog": "a log of its own",
+    "setpriority": "among its own processes",
+    "foreign_uid": "of its own kernel all are",
+    "dev_file": "in its own memory",
+    # An empty folder in its own memory, over which its root is mounted.
+    "leave_chroot": "leads to nothing",
+}
+
 NAMESPACE_FLAGS = {
     "mounts": 0x00020000,
     "cgroup": 0x02000000,
@@ -85,7 +99,13 @@ async def test_the_call_is_refused_inside(
 ) -> None:
     if works_outside:
         assert outside(attack) == "allowed"
-    assert await attacker.attack(attack) == f"refused {answer}"
+    verdict = await attacker.attack(attack)
+    if not attacker.has_own_kernel:
+        assert verdict == f"refused {answer}"
+    elif attack in OF_ITS_OWN_KERNEL:
+        assert verdict == "allowed"
+    else:
+        assert verdict.startswith("refused E")
 
 
 @pytest.mark.parametrize("kind", NAMESPACE_FLAGS)
@@ -104,7 +124,10 @@ async def test_a_user_namespace_does_not_bring_capabilities_back(attacker: Sandb
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_only_ordinary_socket_families_exist(attacker: Sandbox, family: str) -> None:
-    assert await attacker.attack(f"socket:{FAMILIES[family]}") == "refused EAFNOSUPPORT"
+    refusals = {"refused EAFNOSUPPORT"}
+    if attacker.has_own_kernel and family == "packet":
+        refusals = {"refused EPERM"}
+    assert await attacker.attack(f"socket:{FAMILIES[family]}") in refusals
 
 
 async def test_a_socket_family_hidden_in_high_bits_is_refused_too(
@@ -121,7 +144,11 @@ async def test_ordinary_sockets_work(attacker: Sandbox, family: int) -> None:
 
 @pytest.mark.parametrize("door", ["int80", "x32"])
 async def test_a_call_through_another_architectures_door_is_deadly(attacker: Sandbox, door: str) -> None:
-    assert await attacker.attack(door) == "killed by signal 31"
+    verdict = await attacker.attack(door)
+    if attacker.has_own_kernel:
+        assert verdict in ("refused EINVAL", "refused ENOSYS")
+    else:
+        assert verdict == "killed by signal 31"
 
 
 async def test_the_capabilities_are_the_listed_ones_and_none_can_be_gained(attacker: Sandbox) -> None:
@@ -131,7 +158,8 @@ async def test_the_capabilities_are_the_listed_ones_and_none_can_be_gained(attac
     assert int(fields["CapPrm"], 16) == listed
     assert int(fields["CapBnd"], 16) == listed
     assert fields["NoNewPrivs"] == "1"
-    assert fields["Seccomp"] == "2"
+    # Behind gVisor a filter of the host's stands around its kernel, not around them.
+    assert fields["Seccomp"] == ("0" if attacker.has_own_kernel else "2")
 
 
 async def test_a_setuid_program_gives_nothing(attacker: Sandbox) -> None:
@@ -163,7 +191,11 @@ try:
 except OSError as error:
     print(error.errno)
 """
-    assert (await attacker.python(program)).stdout == ("94\n" if kind == 6 else "93\n")
+    answers = {"94\n" if kind == 6 else "93\n"}
+    if attacker.has_own_kernel:
+        # It has no modules; what it does not know is refused.
+        answers |= {"22\n", "93\n", "94\n"}
+    assert (await attacker.python(program)).stdout in answers
 
 
 async def test_the_network_can_be_asked_about_by_netlink(attacker: Sandbox) -> None:

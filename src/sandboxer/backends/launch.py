@@ -242,5 +242,8 @@ class Means:
     # Made of what says what a sandbox's limits were. None: by the path of the supervisor's socket, and by its
     # cgroup.
     reach: Callable[[LimitsOf], Reach] | None = None
+    # How many tasks of the host (processes and threads) one with so many processes may have, where none of
+    # these is one of the host's. None: they are.
+    host_tasks: Callable[[int], int] | None = None
     # What this host can do by these means, of what is found on it.
     adjust: Callable[[Fingerprint], Fingerprint] = _as_it_is

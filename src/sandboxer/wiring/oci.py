@@ -17,6 +17,7 @@ from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces import open_backend as open_namespaces
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.oci.bundle import RuntimeKind
+from sandboxer.backends.oci.control import limit_processes
 from sandboxer.backends.oci.gvisor import GvisorReach
 from sandboxer.backends.oci.memory import MemoryFolder
 from sandboxer.backends.oci.starter import OciSettings, OciStarter
@@ -33,11 +34,14 @@ DEVIATIONS = {
     "freezing_stops_every_process_and_leaves_files_readable": "gVisor stops whole, its supervisor too:"
     " files can be read once it is thawed",
 }
+# Measured: 22 while it idles, and 2 for each process of its own.
+_TASKS_OF_GVISOR = 256
+_TASKS_OF_A_PROCESS = 4
 # What it needs of a host that `ext.namespaces` has, and cannot promise.
-_WITHOUT_PIDS = Lack(
-    what="process limits",
-    why="processes behind gVisor are none of the host's: their memory is what holds them back",
-    remedy="give a sandbox no more memory than its processes may take",
+_WITHOUT_UIDS = Lack(
+    what="uid ranges",
+    why="gVisor's own processes are the host's root, in an empty folder of their own and behind its filter",
+    remedy="none is needed: no process of a sandbox is one of the host's",
 )
 _AS_HOST_ROOT = Lack(
     what="uid ranges",
@@ -76,14 +80,28 @@ def open_oci(
             starter=OciStarter(oci, held_fds),
             reach=reach,
             adjust=lambda found: adjusted(kind, found),
+            host_tasks=host_tasks if kind.has_own_kernel else None,
         )
 
     if not kind.has_own_kernel:
         return open_namespaces(settings, choose=choose)
     version = _version(str(program)).split("\n", 1)[0].removeprefix("runsc version ")
+
+    def limit(sandbox_id: str, pids: int) -> None:
+        limit_processes(oci.control(sandbox_id), pids)
+
     return open_namespaces(
-        settings, choose=choose, connect=lambda parts: RememberingBackend(parts, MemoryFolder(oci, version))
+        settings,
+        choose=choose,
+        connect=lambda parts: RememberingBackend(parts, MemoryFolder(oci, version), limit),
     )
+
+
+def host_tasks(pids: int) -> int:
+    """Says how many tasks of the host gVisor may have for so many processes inside, which it limits itself: a
+    refusal of the host's would end it.
+    """
+    return _TASKS_OF_GVISOR + _TASKS_OF_A_PROCESS * pids
 
 
 def find_runtime(name: str) -> Path:
@@ -106,11 +124,10 @@ def _version(program: str) -> str:
 
 def adjusted(kind: RuntimeKind, found: Fingerprint) -> Fingerprint:
     """Says what this host can do by this runtime, of what is found on it."""
-    missing = {Wall.UID_RANGE, Wall.PIDS} if kind.has_own_kernel else {Wall.UID_RANGE}
-    lack = _WITHOUT_PIDS if kind.has_own_kernel else _AS_HOST_ROOT
+    lack = _WITHOUT_UIDS if kind.has_own_kernel else _AS_HOST_ROOT
     facts = {**found.facts, "runtime": str(kind)}
     if kind.has_own_kernel:
         # What runs inside talks to a kernel of its own, as in a small machine: no call of it is the host's.
         facts["isolation_level"] = "microvm"
         facts["checkpoint"] = "memory"
-    return replace(found, walls=found.walls - missing, facts=facts, lacks=(*found.lacks, lack))
+    return replace(found, walls=found.walls - {Wall.UID_RANGE}, facts=facts, lacks=(*found.lacks, lack))

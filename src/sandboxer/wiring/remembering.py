@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from sandboxer.backends.contract import Content, Handle, KeptDisk, KeptSizes, Order
+from sandboxer.backends.contract import Content, Handle, KeptDisk, KeptSizes, Order, Resources
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces.backend import FREEZE_TIMEOUT_S
 from sandboxer.backends.namespaces.box import Box, Stage
@@ -28,9 +28,13 @@ T = TypeVar("T")
 
 
 class RememberingBackend(NamespacesBackend):
-    def __init__(self, dependencies: BackendDependencies, memory: MemoryFolder) -> None:
+    def __init__(
+        self, dependencies: BackendDependencies, memory: MemoryFolder, limit: Callable[[str, int], None]
+    ) -> None:
+        """`limit`: gives a sandbox that runs so many processes, where the host cannot. Blocks."""
         super().__init__(dependencies)
         self._memory = memory
+        self._limit = limit
         stopped = [box.sandbox_id for box in dependencies.known.values() if box.stage is not Stage.RUNNING]
         memory.sweep([*(one.id for one in dependencies.heritages.kept()), *stopped])
         for sandbox_id in memory.left_still():
@@ -40,6 +44,13 @@ class RememberingBackend(NamespacesBackend):
         if order.origin is not None:
             self._memory.check(order.origin, order)
         return await super().provision(order)
+
+    async def resize(self, handle: Handle, resources: Resources) -> None:
+        """Gives other limits, as in `Resizes`; what programs are told of processors and memory stays."""
+        before = self._box(handle.sandbox_id).pids
+        await super().resize(handle, resources)
+        if resources.pids != before:
+            await asyncio.to_thread(self._limit, handle.sandbox_id, resources.pids)
 
     async def take_with_memory(self, handle: Handle, disk_id: str) -> KeptDisk:
         sandbox_id = handle.sandbox_id

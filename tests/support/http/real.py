@@ -37,7 +37,7 @@ async def on_real_walls(
     """Serves a platform; afterwards its sandboxes are destroyed and its pool is unmounted. `defaults`: what
     its sandboxes are made with besides.
     """
-    pool = settings.state_dir / "pool"
+    pools = (settings.state_dir / "pool", settings.state_dir / "oci" / "pool")
     try:
         async with serving(settings, None) as running:
             running.defaults = {"resources": {"disk_mb": disk_mb}, **defaults}
@@ -47,11 +47,11 @@ async def on_real_walls(
                 for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
                     await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
     finally:
-        if os.path.ismount(pool):
+        for pool in filter(os.path.ismount, pools):
             await asyncio.to_thread(subprocess.run, ["umount", str(pool)], check=True)
 
 
-def _settings(state: Path, *, charging: bool) -> Settings:
+def settings_on_walls(state: Path, *, charging: bool) -> Settings:
     if why := why_not():
         pytest.skip(why)
     return Settings(
@@ -61,14 +61,14 @@ def _settings(state: Path, *, charging: bool) -> Settings:
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    async with on_real_walls(_settings(tmp_path / "state", charging=True), disk_mb=128) as running:
+    async with on_real_walls(settings_on_walls(tmp_path / "state", charging=True), disk_mb=128) as running:
         yield running
 
 
 @pytest.fixture
 async def free(tmp_path: Path) -> AsyncIterator[Served]:
     """One that charges nothing."""
-    async with on_real_walls(_settings(tmp_path / "state", charging=False), disk_mb=128) as running:
+    async with on_real_walls(settings_on_walls(tmp_path / "state", charging=False), disk_mb=128) as running:
         yield running
 
 

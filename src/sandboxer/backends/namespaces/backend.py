@@ -354,13 +354,15 @@ class NamespacesBackend(CostsNothing):
     async def _observe_running(self, box: Box) -> Observation:
         dependencies = self.dependencies
         pidfd = pidfd_of(box.pid, box.started) if box.stage is Stage.RUNNING else None
+        killed = dependencies.cgroups.counters(box.sandbox_id).oom_kills > 0
         if pidfd is None:
-            killed = dependencies.cgroups.counters(box.sandbox_id).oom_kills > 0
             return await self._stopped(box, "oom_killed" if killed else "exited")
         frozen = dependencies.reach.is_frozen(box.sandbox_id)
         if not (frozen and not dependencies.reach.answers_frozen) and not await self._answers(box.sandbox_id):
             os.close(pidfd)
-            return await self._stopped(box, "not_answering")
+            # What is its kernel ends in parts: whoever was killed, the rest follows.
+            is_ending = killed and not dependencies.cgroups.sees_commands
+            return await self._stopped(box, "oom_killed" if is_ending else "not_answering")
         if dependencies.deaths.watches(box.sandbox_id):
             os.close(pidfd)
         else:
@@ -403,11 +405,11 @@ async def open_backend(
         stack.callback(unmounts.shutdown)
         boxes = BoxFolder(settings.run_dir)
         stack.callback(boxes.close)
-        cgroups = await in_thread(threads, _open_cgroups, settings)
-        stack.callback(cgroups.remove_parents)
         claims = await in_thread(threads, _open_claims, settings)
         stack.callback(claims.close)
         means = choose((lock_fd, claims.fd)) if choose else _own_means(settings, lock_fd, claims.fd)
+        cgroups = await in_thread(threads, _open_cgroups, settings, means)
+        stack.callback(cgroups.remove_parents)
         limits = partial(SandboxLimits, cgroups, pool)
         dependencies = BackendDependencies(
             settings=settings,
@@ -446,10 +448,10 @@ async def open_backend(
             yield backend
 
 
-def _open_cgroups(settings: NamespacesSettings) -> Cgroups:
+def _open_cgroups(settings: NamespacesSettings, means: Means) -> Cgroups:
     hierarchies = find_hierarchies(settings.state_dir / "cgroup2")
     favour_moves(hierarchies.unified)
-    cgroups = Cgroups(hierarchies, settings.cgroup_parent)
+    cgroups = Cgroups(hierarchies, settings.cgroup_parent, host_tasks=means.host_tasks)
     try:
         cgroups.prepare()
     except OSError as error:

@@ -20,7 +20,7 @@ import select
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sandboxer.backends.contract import Resources
@@ -77,8 +77,18 @@ class Hierarchies:
 
 
 class Cgroups:
-    def __init__(self, hierarchies: Hierarchies, parent: str) -> None:
+    def __init__(
+        self,
+        hierarchies: Hierarchies,
+        parent: str,
+        *,
+        host_tasks: Callable[[int], int] | None = None,
+    ) -> None:
+        """`host_tasks`: see `Means`."""
         self.hierarchies = hierarchies
+        # Whether its processes are the host's.
+        self.sees_commands = host_tasks is None
+        self._host_tasks = host_tasks or (lambda pids: pids + SPARE_PIDS)
         self.object_kills: Counter[str] = Counter()
         self._read: dict[str, float] = {}
         self._unified = str(hierarchies.unified / parent)
@@ -182,7 +192,7 @@ class Cgroups:
                 yield from (("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us)))
                 yield self._weight(resources.vcpus)
             case _:
-                yield "pids.max", str(resources.pids + SPARE_PIDS)
+                yield "pids.max", str(self._host_tasks(resources.pids))
 
     # -- the whole sandbox
 
@@ -321,6 +331,13 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 found += map(int, Path(f"{work}/{command}/cgroup.procs").read_text().split())
         return found
+
+    def first_processes(self, sandbox_id: str) -> list[int]:
+        """Returns those that are none of a command's: its supervisor, or what is its kernel."""
+        with contextlib.suppress(OSError):
+            procs = Path(f"{self._unified}/{sandbox_id}/guest/cgroup.procs").read_text()
+            return [int(pid) for pid in procs.split()]
+        return []
 
     def commands(self, sandbox_id: str) -> list[str]:
         return _folders(f"{self._unified}/{sandbox_id}/work")

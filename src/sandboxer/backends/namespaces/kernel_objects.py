@@ -165,8 +165,14 @@ class ObjectWatch:
                 yield Excess(box.sandbox_id, held.total(), tuple(pid for pid in held if held[pid]))
 
     def _processes(self, sandbox_id: str) -> list[int]:
-        """Returns the processes of its commands, never its first process."""
-        return self._dependencies.cgroups.processes(sandbox_id)
+        """Returns the processes of its commands, never its first process; where none of them is the host's,
+        the one that is their kernel, which opens files for all.
+        """
+        dependencies = self._dependencies
+        if dependencies.cgroups.sees_commands:
+            return dependencies.cgroups.processes(sandbox_id)
+        box = dependencies.known.get(sandbox_id)
+        return [box.pid] if box is not None and box.pid else []
 
 
 def host_files() -> tuple[int, int]:

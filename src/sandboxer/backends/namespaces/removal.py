@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -83,7 +84,7 @@ class Ending:
         cgroups.remove(sandbox_id)
 
     def _remove_now(self, sandbox_id: str) -> None:
-        root = self._hold_root(self._dependencies.known.get(sandbox_id))
+        roots = self._hold_roots(self._dependencies.known.get(sandbox_id))
         try:
             self._end_processes(sandbox_id)
             self._dependencies.pool.remove_disk(sandbox_id)
@@ -92,34 +93,48 @@ class Ending:
             # Last: as long as anything is left, the record is.
             self._dependencies.boxes.remove(sandbox_id)
         finally:
-            if root is not None:
+            for root in roots:
                 self._dependencies.unmounts.submit(os.close, root)
 
-    def _hold_root(self, box: Box | None) -> int | None:
-        """Opens an fd that keeps a running sandbox's overlay mounted while its processes end. An
-        overlay's last unmount writes out everything its pool holds unwritten, all tenants' data: a second
-        or more, in which the exiting process could not end. Here somebody else closes it, when nobody
-        waits any more.
+    def _hold_roots(self, box: Box | None) -> list[int]:
+        """Opens what keeps a running sandbox's overlay mounted while its processes end. An overlay's last
+        unmount writes out everything its pool holds unwritten, all tenants' data: a second or more, in which
+        the exiting process could not end. Here somebody else closes it, when nobody waits any more.
         """
-        if box is None or not self._dependencies.has_processes(box):
-            return None
+        dependencies = self._dependencies
+        if box is None or not dependencies.has_processes(box):
+            return []
         try:
             pidfd = pidfd_of(box.pid, box.started)
         except OSError:
             # It is only quicker with it.
-            return None
+            return []
         if pidfd is None:
-            return None
-        with held(pidfd), suppress(OSError):
-            return os.open(f"/proc/{box.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return None
+            return []
+        with held(pidfd):
+            if dependencies.cgroups.sees_commands:
+                return _roots([box.pid])
+            # Of those that are its kernel one has the tree for its root.
+            return _roots(dependencies.cgroups.first_processes(box.sandbox_id))
 
     def _stop_now(self, stopped: Box, held: Box | None) -> None:
-        root = self._hold_root(held)
+        roots = self._hold_roots(held)
         try:
             self._end_processes(stopped.sandbox_id)
             self._dependencies.boxes.socket(stopped.sandbox_id).unlink(missing_ok=True)
             self._dependencies.boxes.write(stopped)
         finally:
-            if root is not None:
+            for root in roots:
                 self._dependencies.unmounts.submit(os.close, root)
+
+
+def _roots(pids: Sequence[int]) -> list[int]:
+    """Opens the roots of processes, each root once."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError):
+            fd = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            seen = os.fstat(fd)
+            if found.setdefault((seen.st_dev, seen.st_ino), fd) != fd:
+                os.close(fd)
+    return list(found.values())

@@ -48,17 +48,13 @@ class GvisorReach:
                 secret = (self._settings.bundle(sandbox_id) / "secret").read_bytes()
             except FileNotFoundError:
                 raise BackendLost(why="the sandbox is not running") from None
-            return await dial_port(self.control(sandbox_id), sandbox_id, secret)
+            return await dial_port(self._settings.control(sandbox_id), sandbox_id, secret)
 
         return enter
 
     def guest(self, sandbox_id: str) -> GvisorGuest:
         line = SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams))
         return GvisorGuest(line, self._limits(sandbox_id))
-
-    def control(self, sandbox_id: str) -> Path:
-        places = self._settings.controls(sandbox_id)
-        return next((place for place in places if place.exists()), places[0])
 
     def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
         if self.is_frozen(sandbox_id) == frozen:
@@ -124,7 +120,7 @@ async def _tell(control: Path, call: bytes, fd: int) -> None:
 
 
 class GvisorGuest(LimitedGuest):
-    """A supervisor without a cgroup for each command: gVisor's processes are none of the host's."""
+    """A supervisor that keeps a group for each command itself: gVisor's processes are none of the host's."""
 
     async def run(self, command: Command, *, process_id: str | None = None) -> Process:
         before = self._limits.counters()

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from sandboxer.backends.launch import Launched, LaunchOrder, answer_fields, failure_of
 from sandboxer.backends.oci.bundle import RuntimeKind, config
+from sandboxer.backends.oci.control import limit_processes
 from sandboxer.backends.shared import held, opened, started_at, text_of
 from sandboxer.kernel.errors import ProvisionFailed, Unavailable
 from sandboxer.kernel.values import value_class
@@ -60,6 +61,10 @@ class OciSettings:
         folders = (self.bundle(sandbox_id) / "state", Path("/var/run"), Path("/run"), Path("/tmp"))
         return [folder / f"runsc-{sandbox_id}.sock" for folder in folders]
 
+    def control(self, sandbox_id: str) -> Path:
+        places = self.controls(sandbox_id)
+        return next((place for place in places if place.exists()), places[0])
+
     def argv(self, sandbox_id: str) -> list[str]:
         """Begins a command line of the runtime about this sandbox."""
         folder = self.bundle(sandbox_id)
@@ -88,6 +93,9 @@ class OciStarter:
         bundle = self._settings.bundle(order.tag)
         argv = [*self._settings.argv(order.tag), *self._verb(order), "--detach", "--bundle", str(bundle)]
         await self._run_staged(order, [*argv, "--pid-file", str(bundle / "pid"), order.tag])
+        if self._memory(order) is not None:
+            # What goes on has the limit that it had.
+            await asyncio.to_thread(limit_processes, self._settings.control(order.tag), order.pids)
         pid = int((bundle / "pid").read_text())
         if (started := started_at(pid)) is None:
             raise ProvisionFailed(step="boot", why=self._last_words(order.tag) or "the sandbox ended at once")
