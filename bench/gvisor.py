@@ -24,20 +24,11 @@ from bench.measurements import Bar, Report, Row
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, print_table
 from bench.scenarios.life import ECHO, Measured, timed
+from sandboxer.settings import PROFILES as SHIPPED
 
 IMAGES = Path("/var/lib/sandboxer/images")
 WARM_UP = 2
 EXECS = 5
-PROFILE = """id: profile.{name}
-version: "1.0.0"
-title: {name}
-backend: {backend}
-image: base
-isolation: {{level: container, require: [files, processes, network, memory]}}
-resources:
-  default: {{vcpus: {vcpus}, memory_mb: 512, disk_mb: 1024, pids: 256}}
-  max: {{vcpus: 2, memory_mb: 2048, disk_mb: 4096, pids: 512}}
-"""
 # Kinds differ in what they may use, so that the cold one never gets a spare of the warm one's.
 PROFILES = {"cold": ("ext.oci", 1.5), "warm": ("ext.oci", 2), "near": ("ext.namespaces", 1.5)}
 
@@ -137,8 +128,10 @@ def rows(measured: Measured) -> Iterator[Row]:
 def both_backends(folder: Path, runsc: str) -> Iterator[Wire]:
     profiles = folder / "profiles"
     profiles.mkdir()
+    agents = (SHIPPED / "agent-dev.yaml").read_text()
     for name, (backend, vcpus) in PROFILES.items():
-        text = PROFILE.format(name=name, backend=backend, vcpus=vcpus)
+        text = agents.replace("profile.agent-dev", f"profile.{name}").replace("ext.namespaces", backend)
+        text = text.replace(" uid_range,", "").replace("{vcpus: 1,", f"{{vcpus: {vcpus},")
         (profiles / f"{name}.yaml").write_text(text)
     settings = {
         "backends": "ext.namespaces,ext.oci",
@@ -174,10 +167,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runsc", help="what scripts/build-runsc prints")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--json", action="store_true")
     words = parser.parse_args()
     report = measure(words.runsc, words.rounds)
     print_table(report, Console(highlight=False))
-    print(json.dumps(report.as_json(), indent=1))
+    if words.json:
+        print(json.dumps(report.as_json(), indent=1))
     return 0 if report.passed else 1
 
 
