@@ -16,11 +16,11 @@ from sandboxer.wiring.oci import DEVIATIONS, open_oci
 from tests.support.oci import require_runtime
 from tests.support.real_backend import clear, make_order, remove_leftovers, settings_for, state_folder
 
-DECLARED: dict[str, dict[str, str]] = {"runc": {}, "runsc": DEVIATIONS}
+DECLARED: dict[str, dict[str, str]] = {"runc": {}, "crun": {}, "runsc": DEVIATIONS}
 
 
 # `make test-slow` builds runsc first.
-RUNTIMES = ["runc", pytest.param("runsc", marks=pytest.mark.slow)]
+RUNTIMES = ["runc", *(pytest.param(name, marks=pytest.mark.slow) for name in ("crun", "runsc"))]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=RUNTIMES)

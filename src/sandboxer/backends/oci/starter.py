@@ -75,6 +75,9 @@ class OciSettings:
             own += ["--host-uds=none", "--cpu-num-from-quota"]
             # Only for the supervisor, until it has led connections (`bundle.SETTLING`).
             own += ["--net-raw"]
+        if self.kind is RuntimeKind.CRUN:
+            # It is in the cgroups of the sandbox already, and refuses hosts with hierarchies of both versions.
+            own += ["--cgroup-manager=disabled"]
         return [str(self.program), *own]
 
 
