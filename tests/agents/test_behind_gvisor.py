@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -27,19 +28,20 @@ from tests.support.oci import settings_behind_gvisor
 pytestmark = pytest.mark.slow
 
 
+@asynccontextmanager
+async def behind(folder: Path, *, charging: bool) -> AsyncIterator[Served]:
+    walls = settings_on_walls(folder / "state", charging=charging)
+    async with on_real_walls(settings_behind_gvisor(walls, folder / "profiles"), disk_mb=128) as running:
+        yield running
+
+
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    settings = settings_behind_gvisor(
-        settings_on_walls(tmp_path / "state", charging=True), tmp_path / "profiles"
-    )
-    async with on_real_walls(settings, disk_mb=128) as running:
+    async with behind(tmp_path, charging=True) as running:
         yield running
 
 
 @pytest.fixture
 async def free(tmp_path: Path) -> AsyncIterator[Served]:
-    settings = settings_behind_gvisor(
-        settings_on_walls(tmp_path / "state", charging=False), tmp_path / "profiles"
-    )
-    async with on_real_walls(settings, disk_mb=128) as running:
+    async with behind(tmp_path, charging=False) as running:
         yield running
