@@ -1,5 +1,5 @@
-"""Snapshots with memory over our API: what runs goes on in copies and in itself. What cannot go on is refused
-with the reason.
+"""Snapshots and stops with memory over our API: what runs goes on in copies and in itself, and what cannot is
+refused with the reason.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.support.http.accounts import funded
 from tests.support.http.served import Served, served, settings
 from tests.support.http.signed import Client
 from tests.support.oci import serving_behind_gvisor
@@ -135,9 +136,76 @@ async def test_what_is_kept_is_measured_with_its_memory_and_dropped_whole(strong
     assert not list(states.iterdir())
 
 
+@pytest.mark.slow
+async def test_what_runs_is_kept_by_a_stop_and_goes_on_when_it_is_resumed(strong: Served) -> None:
+    client, states = strong.client, strong.state_dir / "oci" / "memory"
+    path = await strong.sandbox()
+    await begin_session(client, path)
+    stopped = (await client.post(f"{path}/stop?memory=true")).json()
+    assert (stopped["state"], stopped["kept_memory_mb"] > 0) == ("stopped", True)
+    assert [f"/v1/sandboxes/{one.name}" for one in states.iterdir()] == [path]
+    # A snapshot of it has what it has, and outlives it.
+    kept = await taken(client, path)
+    resumed = (await client.post(f"{path}/resume")).json()
+    assert (resumed["state"], resumed["kept_memory_mb"]) == ("ready", 0)
+    assert await told(client, path, "resumed") == "42 begun resumed"
+    assert [one.name for one in states.iterdir()] == [kept["id"]]
+    await client.delete(path)
+    made = (await client.post(f"/v1/snapshots/{kept['id']}/clone", {})).json()
+    assert await told(client, f"/v1/sandboxes/{made['sandboxes'][0]['id']}", "copy") == "42 begun copy"
+
+
+@pytest.mark.slow
+async def test_a_second_stop_ends_what_the_first_one_kept(strong: Served) -> None:
+    client, states = strong.client, strong.state_dir / "oci" / "memory"
+    path = await strong.sandbox()
+    await begin_session(client, path)
+    assert (await client.post(f"{path}/stop?memory=true")).json()["kept_memory_mb"] > 0
+    ended = (await client.post(f"{path}/stop")).json()
+    assert (ended["state"], ended["kept_memory_mb"]) == ("stopped", 0)
+    assert not list(states.iterdir())
+    assert (await client.post(f"{path}/resume")).json()["state"] == "ready"
+    assert await said(client, path, "sh", "-c", "cat /root/book; pgrep -f [s]ession.py || echo ended") == (
+        "begun ended"
+    )
+    # One that is destroyed while it is stopped leaves nothing either.
+    assert (await client.post(f"{path}/stop?memory=true")).json()["kept_memory_mb"] > 0
+    await client.delete(path)
+    assert not list(states.iterdir())
+
+
+@pytest.mark.slow
+async def test_what_is_kept_of_memory_costs_as_much_as_disk() -> None:
+    gb = 1024
+    pricing = {"rates": {"stored_disk_gb_msats": 1000 * gb}}
+    with state_folder() as state:
+        more = {"charging": True, "pricing": pricing, "storage_deposit": "1s"}
+        async with serving_behind_gvisor(state, PROFILE, of="agent-dev", **more) as running:
+            client = await funded(running, "team", 1_000_000)
+            path = (await client.post("/v1/sandboxes", running.defaults)).json()["id"]
+            path = f"/v1/sandboxes/{path}"
+            await said(client, path, "sh", "-c", "head -c 20000000 /dev/urandom > /dev/shm/held")
+            kept = await taken(client, path)
+            mb = -(-kept["size_bytes"] // 2**20)
+            assert mb >= 20
+            assert kept["rate_msats_per_s"] == 1000 * mb
+            plain = (await client.post(f"{path}/stop")).json()
+            assert plain["rate_msats_per_s"] == 1000 * 64
+            await client.post(f"{path}/resume")
+            await said(client, path, "sh", "-c", "head -c 20000000 /dev/urandom > /dev/shm/held")
+            stopped = (await client.post(f"{path}/stop?memory=true")).json()
+            assert stopped["kept_memory_mb"] >= 20
+            assert stopped["rate_msats_per_s"] == 1000 * (64 + stopped["kept_memory_mb"])
+            await client.delete(path)
+            await client.delete(f"/v1/snapshots/{kept['id']}")
+
+
 async def test_a_backend_that_keeps_files_alone_says_so(served: Served) -> None:
     path = await served.sandbox()
     refused = await served.client.post(f"{path}/snapshots", {"memory": True})
     assert refused.status_code == 422, refused.text
-    assert "keep files alone" in refused.json()["detail"]
+    assert "keeps files alone" in refused.json()["detail"]
     assert (await served.client.get("/v1/snapshots")).json()["snapshots"] == []
+    refused = await served.client.post(f"{path}/stop?memory=true")
+    assert refused.status_code == 422, refused.text
+    assert (await served.client.get(path)).json()["state"] == "ready"

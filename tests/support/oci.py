@@ -30,7 +30,7 @@ def require_runtime(name: str) -> str:
 
 
 def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]:
-    """Settings of a platform on whose profile `profile`, made of `of` as shipped, gVisor starts what runs."""
+    """Settings of a platform with a profile, made of the shipped one `of`, whose sandboxes gVisor starts."""
     runtime = require_runtime("runsc")
     profiles = state / "profiles"
     shutil.copytree(PROFILES, profiles)
@@ -51,7 +51,7 @@ def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]
 async def serving_behind_gvisor(
     state: Path, profile: str, *, of: str, **more: object
 ) -> AsyncIterator[Served]:
-    """Serves a platform on whose profile `profile` gVisor starts what runs; nothing is left of it."""
+    """Serves a platform with a profile whose sandboxes gVisor starts. Afterwards nothing is left of it."""
     facts = {
         "state_dir": state,
         "host": "127.0.0.1",
@@ -74,19 +74,3 @@ async def serving_behind_gvisor(
     finally:
         for folder in (state, state / "oci"):
             remove_leftovers(folder)
-
-
-def settings_behind_gvisor(settings: Settings, folder: Path) -> Settings:
-    """Changes a platform's settings so that sandboxes of no other profile are behind gVisor. `folder`: of its
-    own.
-    """
-    folder.mkdir()
-    text = (PROFILES / "agent-dev.yaml").read_text().replace("ext.namespaces", "ext.oci")
-    # The one wall that it has no need of.
-    (folder / "agent-dev.yaml").write_text(text.replace(" uid_range,", ""))
-    changed = {
-        "backends": ("ext.oci",),
-        "oci_runtime": require_runtime("runsc"),
-        "profiles_dir": folder,
-    }
-    return settings.model_copy(update=changed)

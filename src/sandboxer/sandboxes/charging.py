@@ -66,7 +66,14 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
         return None
     terms = sandbox.terms
     is_nothing = terms.keeps_free if use is Use.STORED else terms.is_entitled or terms.is_capped
-    return use, 0 if is_nothing else terms.card.rate(use)
+    rate = stored_rate(sandbox) if use is Use.STORED else terms.card.rate(use)
+    return use, 0 if is_nothing else rate
+
+
+def stored_rate(sandbox: Sandbox) -> Rate:
+    """Return what it costs while it is stopped: its disk, and as much for each MB of its memory. Pure."""
+    stored, disk_mb = sandbox.terms.card.stored, sandbox.resources.disk_mb
+    return stored - (-stored * sandbox.terms.memory_mb // disk_mb)
 
 
 def rate_now(sandbox: Sandbox) -> Rate:
@@ -152,7 +159,7 @@ class Charging:
         self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
     ) -> timedelta:
         """Return how long its disk is kept when it does not run any more (`accounts/storage.py`)."""
-        stored = sandbox.terms.card.stored
+        stored = stored_rate(sandbox)
         account = records.find(conn, sandbox.account)
         if not stored or account is None or self._tier_keeps(conn, account, sandbox, now):
             return retention

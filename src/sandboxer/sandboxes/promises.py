@@ -50,6 +50,7 @@ class Wishes:
     fallback: tuple[str, ...] = ()
     isolation: IsolationLevel | None = None
     checkpoint: Checkpoint | None = None
+    memory_at_end: bool = False
 
 
 @value_class
@@ -91,6 +92,8 @@ class Promises:
     # Beside those of its profile.
     secret_refs: tuple[str, ...] = ()
     answered: tuple[Answered, ...] = ()
+    # What runs when its time is over is kept with its disk, and goes on when it is resumed.
+    memory_at_end: bool = False
 
     @property
     def expects_bundle(self) -> bool:
@@ -160,6 +163,7 @@ def promised(
             *_reference(wishes.instructions_ref, by_path),
             *_placed(wishes, profile, host_names),
         ),
+        memory_at_end=wishes.memory_at_end,
     )
 
 
@@ -331,6 +335,7 @@ def from_json(kept: Mapping[str, Any] | None) -> Promises:
         bundle=kept.get("bundle"),
         secret_refs=tuple(kept["secret_refs"]),
         answered=tuple(Answered(**one) for one in kept["answered"]),
+        memory_at_end=bool(kept.get("memory_at_end", False)),
     )
 
 

@@ -31,6 +31,7 @@ from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.lifetime import end_due, expire_overdue, remove
+from sandboxer.sandboxes.use_cases.memory import found_kept, remembered, stop_as_before
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
 
 log = logging.getLogger(__name__)
@@ -216,7 +217,7 @@ async def _carry_out(
         case Verdict.RECORD_THAW:
             await _record(dependencies, sandbox, Signal.THAW, "found_running")
         case Verdict.STOP_AGAIN if handle is not None and isinstance(backend, Stops):
-            await backend.stop(handle)
+            await stop_as_before(backend, sandbox, handle)
         case Verdict.THAW_AGAIN if handle is not None and isinstance(backend, Freezes):
             await backend.thaw(handle)
         case _:
@@ -310,7 +311,16 @@ async def record_end(
     facts = {"last_seen_alive": ended.isoformat()}
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
         changes = stopped_changes(sandbox, ended, dependencies.retention)
-        halted = Step(signal=Signal.HALTED, actor=actor, reason=reason, changes=changes, data=facts, at=ended)
+        memory_mb = await found_kept(backend, sandbox)
+        halted = Step(
+            signal=Signal.HALTED,
+            actor=actor,
+            reason=reason,
+            changes=changes,
+            decide=lambda one: remembered(one, memory_mb),
+            data=facts,
+            at=ended,
+        )
         await dependencies.repository.move(sandbox.id, halted)
         return
     try:

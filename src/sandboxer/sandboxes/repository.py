@@ -241,7 +241,8 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         terms = self._terms_to_run(conn, before, change.now)
         # What lives has kept its slot, and so it keeps its terms, unless it began when there were none.
         keeps = before.state in LIVE and not before.terms.is_free
-        return after if keeps else replace(after, terms=terms)
+        # What is kept of its memory is as the step says.
+        return after if keeps else replace(after, terms=replace(terms, memory_mb=after.terms.memory_mb))
 
     def _record(self, conn: Connection, change: Change) -> None:
         before, after, now = change.before, change.after, change.now

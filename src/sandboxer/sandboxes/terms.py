@@ -34,6 +34,8 @@ class Terms:
     quote_id: str | None = None
     # Its egress has a price, even if its time has none.
     pays_egress: bool = False
+    # Of what runs in it, kept beside its disk while it is stopped: it costs as much as disk.
+    memory_mb: int = 0
 
     @property
     def is_free(self) -> bool:
@@ -57,6 +59,7 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "capped": terms.is_capped,
         "quote": terms.quote_id,
         "pays_egress": terms.pays_egress,
+        "memory_mb": terms.memory_mb,
     }
 
 
@@ -71,6 +74,7 @@ def from_json(stored: Mapping[str, Any] | None) -> Terms:
         is_capped=bool(stored.get("capped", False)),
         quote_id=stored.get("quote"),
         pays_egress=bool(stored.get("pays_egress", False)),
+        memory_mb=int(stored.get("memory_mb", 0)),
     )
 
 

@@ -328,6 +328,7 @@ class Sandbox(Answer):
         int,
         Field(description="What it costs now, in thousandths of a sat a second.", examples=[25]),
     ] = 0
+    kept_memory_mb: Annotated[int, Field(description="It goes on when it is resumed.")] = 0
 
 
 class SandboxPage(Answer):

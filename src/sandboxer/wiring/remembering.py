@@ -65,7 +65,15 @@ class RememberingBackend(NamespacesBackend):
                 raise
             return replace(kept, content=Content.FILES_AND_MEMORY, at_most_bytes=kept.at_most_bytes + saved)
 
+        async def share() -> KeptDisk:
+            kept = await self._keeping.take(self._box(sandbox_id), disk_id)
+            await asyncio.to_thread(self._memory.lend, sandbox_id, disk_id)
+            more = await asyncio.to_thread(self._memory.size, disk_id)
+            return replace(kept, content=Content.FILES_AND_MEMORY, at_most_bytes=kept.at_most_bytes + more)
+
         async with self.dependencies.one_at_a_time(sandbox_id):
+            if self._box(sandbox_id).stage is Stage.STOPPED and self._memory.has(sandbox_id):
+                return await to_the_end(share())
             return await to_the_end(self._while_still(sandbox_id, act))
 
     async def suspend(self, handle: Handle) -> int:

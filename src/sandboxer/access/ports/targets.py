@@ -167,7 +167,8 @@ class Waker:
         if sleeps:
             await lifetime.set_left(self._sandboxes, sandbox.id, WOKEN_FOR, caller, never_less=True)
         resumed = await pause.resume(self._sandboxes, sandbox.id, caller)
-        if sleeps and self.begin is not None:
+        # What was kept of its memory goes on, and needs no beginning.
+        if sleeps and self.begin is not None and not sandbox.terms.memory_mb:
             await self.begin(resumed)
 
     async def _find(self, target: Target) -> Sandbox:

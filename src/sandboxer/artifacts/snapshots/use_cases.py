@@ -311,7 +311,9 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
         if sandbox.handle is None:
             return sandbox.resources.disk_mb * 2**20
         used = await self.sandboxes.backend_of(sandbox).usage(sandbox.handle)
-        return used.disk_bytes + (used.memory_bytes if memory else 0)
+        # Of one that is stopped, what was kept when it stopped.
+        of_memory = max(used.memory_bytes, sandbox.terms.memory_mb * 2**20)
+        return used.disk_bytes + (of_memory if memory else 0)
 
     def _reconciler(self, snapshot: Snapshot) -> Snapshots:
         return reconciler_of(self.sandboxes.backends.get(snapshot.backend), snapshot.backend)

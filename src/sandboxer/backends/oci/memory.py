@@ -82,14 +82,14 @@ class MemoryFolder:
         """What was saved last takes this name, in one step."""
         os.rename(self._path / f"{NEW}{name}", self._path / name)
 
-    def lend(self, name: str, sandbox_id: str) -> None:
-        """Lets a stopped sandbox go on where this state was, which stays: both share its bytes."""
-        place = self._path / f"{NEW}{sandbox_id}"
-        self.drop(sandbox_id)
+    def lend(self, name: str, other: str) -> None:
+        """Gives a state to a stopped sandbox, or a kept disk, too: both share its bytes."""
+        place = self._path / f"{NEW}{other}"
+        self.drop(other)
         place.mkdir(mode=0o700)
         for file in (self._path / name).iterdir():
             os.link(file, place / file.name)
-        self.settle(sandbox_id)
+        self.settle(other)
 
     def has(self, name: str) -> bool:
         return (self._path / name).is_dir()

@@ -60,7 +60,6 @@ rows(
         "Let a frozen sandbox go on where it was.",
         "thaw dev",
     ),
-    Row("stop", Sandbox.stop, "End all processes, keep the disk.", "stop dev"),
     Row(
         "resume",
         Sandbox.resume,
@@ -92,6 +91,25 @@ rows(
     ),
     timeout_s=SLOW_S,
 )
+
+
+@verb(app, "stop", timeout_s=SLOW_S)
+def stop(
+    platform: Sandboxer,
+    sandbox_id: SandboxId,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Keep what runs too; it goes on when it is resumed (gVisor).")
+    ] = False,
+) -> Answer:
+    """End all processes, keep the disk.
+
+    Examples:
+
+        sandboxer stop dev
+
+        sandboxer stop dev --memory
+    """
+    return _changed(platform.sandbox(sandbox_id).stop(memory=memory or None))
 
 
 @verb(app, "update", timeout_s=SLOW_S)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote_plus
 
 from pydantic import BaseModel
@@ -96,8 +96,14 @@ def detail(platform: Platform, record: Sandbox, caller: Caller) -> control.Sandb
             on_timeout="kill" if record.at_end is AtEnd.DESTROY else "pause",
             auto_resume=record.at_end is AtEnd.SLEEP,
         ),
-        pause_mode="filesystem" if record.state in PAUSED else None,
+        pause_mode=_pause_mode(record),
     )
+
+
+def _pause_mode(record: Sandbox) -> Literal["filesystem", "full"] | None:
+    if record.state not in PAUSED:
+        return None
+    return "full" if record.terms.memory_mb else "filesystem"
 
 
 def _facts(record: Sandbox) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""E2B's snapshots and forks, over our own: the files of a sandbox are kept, its processes are not."""
+"""E2B's snapshots and forks, over our own: what runs goes on where its backend keeps it, files anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.edges.e2b.answers import DEFAULT_TAG, SNAPSHOT, answer, opened, snapshot_info
 from sandboxer.edges.e2b.connect import message_of, status_of
-from sandboxer.edges.e2b.sandboxes import present, refuse_memory
+from sandboxer.edges.e2b.sandboxes import keeps_memory, present
 from sandboxer.edges.e2b.templates import begin
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.binding import Asked, AskedPathBody, AskedQuery, bind
@@ -21,9 +21,11 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.kernel.tasks import to_the_end
 from sandboxer.kernel.values import is_volume_id
+from sandboxer.sandboxes.promises import Wishes
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import lifetime
+from sandboxer.sandboxes.use_cases.memory import can_be_kept_now, can_keep
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.operations.sandboxes import SandboxPath
 from sandboxer.wiring import Platform
@@ -33,10 +35,10 @@ _PASSING = "1h"
 
 
 async def take_snapshot(asked: AskedPathBody[SandboxPath, control.TakeSnapshot]) -> Response:
-    refuse_memory(asked.request, asked.body)
     use_cases, who = asked.platform.artifacts.snapshots, asked.caller
     record, name = await present(asked), asked.body.name
-    wanted = Wanted(name=None if name is None else name.removesuffix(DEFAULT_TAG))
+    memory = keeps_memory(asked, record, asked.body) and can_be_kept_now(record)
+    wanted = Wanted(name=None if name is None else name.removesuffix(DEFAULT_TAG), memory=memory)
 
     async def make(bind: Bind | None) -> Snapshot:
         return await use_cases.take(record.id, wanted, who, also=bind)
@@ -95,7 +97,8 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
     every = await ports.of_every_port(record.id)
     opening = None if every is None else ports.opening(who, is_public=every.is_public, host=every.host)
     also = None if opening is None else lambda conn, _, made: opening(conn, made)
-    kept = await snapshots.take(record.id, Wanted(ttl=_PASSING), who)
+    memory = can_keep(platform.sandboxes.backends.get(record.backend), record) and can_be_kept_now(record)
+    kept = await snapshots.take(record.id, Wanted(ttl=_PASSING, memory=memory), who)
     try:
         batch = Batch(count=asked.body.count, also=also)
         made = await cloning.clone(kept.id, _like(record, asked.body.timeout), who, batch)
@@ -104,7 +107,7 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
     left, forks = list(made.sandboxes), [_failed(asked.request, error) for error in made.failed.values()]
     try:
         while left:
-            forks.append(await _begun(asked, record, left[0]))
+            forks.append(await _begun(asked, record, left[0], goes_on=memory))
             left.pop(0)
     finally:
         # They have begun nothing, and may reach more than the original.
@@ -115,13 +118,14 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
 
 
 async def _begun(
-    asked: AskedPathBody[SandboxPath, control.Fork], original: Sandbox, made: Sandbox
+    asked: AskedPathBody[SandboxPath, control.Fork], original: Sandbox, made: Sandbox, *, goes_on: bool
 ) -> control.Forked:
-    """Lets a fork begin as its original does. One that does not is gone."""
+    """Lets a fork begin as its original does, unless it goes on where that was. One that does not is gone."""
     platform, who = asked.platform, asked.caller
     try:
         await _narrow(platform, original, made, who)
-        await begin(platform, made, who, asked.lease)
+        if not goes_on:
+            await begin(platform, made, who, asked.lease)
     except SandboxerError as error:
         await to_the_end(lifetime.destroy(platform.sandboxes, made.id, who))
         return _failed(asked.request, error)
@@ -150,6 +154,7 @@ def _like(record: Sandbox, timeout: int) -> CreateRequest:
         ttl=f"{timeout}s",
         volumes=record.volumes,
         at_end=record.at_end,
+        wishes=Wishes(memory_at_end=record.promises.memory_at_end),
     )
 
 

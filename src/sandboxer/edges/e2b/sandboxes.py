@@ -18,8 +18,9 @@ from starlette.responses import Response
 
 from sandboxer.access.egress.policy import Packages, policy_of
 from sandboxer.access.egress.rules import Action, Injection, Policy, Rule, check_policy, pattern_of
+from sandboxer.artifacts.clones import has_memory
 from sandboxer.artifacts.records import OVER, USABLE
-from sandboxer.backends.contract import Trust
+from sandboxer.backends.contract import KeepsMemory, Trust
 from sandboxer.edges.e2b.answers import (
     DEFAULT_TAG,
     PAUSED,
@@ -49,9 +50,11 @@ from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotF
 from sandboxer.kernel.tasks import to_the_end
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.promises import Wishes
 from sandboxer.sandboxes.records import AtEnd
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources, WantedVolume
 from sandboxer.sandboxes.use_cases import creation, inspection, lifetime, pause
+from sandboxer.sandboxes.use_cases.memory import can_keep
 from sandboxer.wire.e2b import control, operations
 from sandboxer.wire.e2b.control import Said
 from sandboxer.wire.operations.declaration import A, B, Operation, Q
@@ -77,8 +80,10 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
     network = asked.body.network or control.Network()
     details = _details(platform, network, who)
 
+    memory_at_end = _memory_at_end(asked)
+
     async def make(bind: Bind | None) -> records.Sandbox:
-        wanted = await _with_source(asked, _wanted(asked.request, asked.body))
+        wanted = await _with_source(asked, _wanted(asked.body, memory_at_end=memory_at_end))
         is_public, host = network.allow_public_traffic is not False, network.mask_request_host
         also = platform.access.ports.previews.opening(who, is_public=is_public, host=host, also=bind)
         try:
@@ -91,7 +96,8 @@ async def create(asked: AskedBody[control.NewSandbox]) -> Response:
         try:
             if made.trust is Trust.SEMI and (details.rules or details.secrets):
                 await platform.access.egress.change(made.id, who, lambda first: _with(first, details))
-            await begin(platform, made, who, asked.lease)
+            if not await goes_on(platform, made):
+                await begin(platform, made, who, asked.lease)
         except BaseException:
             await to_the_end(lifetime.destroy(platform.sandboxes, made.id, who))
             raise
@@ -124,7 +130,18 @@ def _demand_known_client(request: Request) -> None:
         raise InvalidRequest(field="package_version", why=why)
 
 
-def _wanted(request: Request, body: control.NewSandbox) -> CreateRequest:
+def _memory_at_end(asked: AskedBody[control.NewSandbox]) -> bool:
+    """Tells whether memory is kept when it is paused at its end. Raises InvalidRequest."""
+    body, dependencies = asked.body, asked.platform.sandboxes
+    backend = dependencies.backends.get(dependencies.profiles.get(PROFILE).backend)
+    if body.auto_pause and isinstance(backend, KeepsMemory) and not body.volume_mounts:
+        return body.auto_pause_memory is not False
+    if body.auto_pause:
+        refuse_memory(asked.request, control.Pause(memory=body.auto_pause_memory))
+    return False
+
+
+def _wanted(body: control.NewSandbox, *, memory_at_end: bool) -> CreateRequest:
     # What it says of `mcp` is passed over: clients start that program of the template themselves.
     if body.iam:
         raise InvalidRequest(field="iam", why="this platform does not have it")
@@ -134,18 +151,18 @@ def _wanted(request: Request, body: control.NewSandbox) -> CreateRequest:
         network=_network(body.network or control.Network(), body.allow_internet_access),
         env=body.env_vars,
         labels=labels_of(body.metadata),
-        at_end=_at_end(request, body),
+        at_end=_at_end(body),
+        wishes=Wishes(memory_at_end=memory_at_end),
         wanted_volumes=tuple(WantedVolume(volume=one.name, path=one.path) for one in body.volume_mounts),
     )
 
 
-def _at_end(request: Request, body: control.NewSandbox) -> AtEnd:
+def _at_end(body: control.NewSandbox) -> AtEnd:
     wakes = body.auto_resume is not None and body.auto_resume.enabled
     if not body.auto_pause:
         if wakes:
             raise InvalidRequest(field="autoResume", why="only one that is paused at its end can be resumed")
         return AtEnd.DESTROY
-    refuse_memory(request, control.Pause(memory=body.auto_pause_memory))
     return AtEnd.SLEEP if wakes else AtEnd.STOP
 
 
@@ -278,10 +295,10 @@ async def resume(asked: AskedPathBody[SandboxPath, control.Connect]) -> Response
 
 async def pause_sandbox(asked: Asked[SandboxPath]) -> Response:
     record = await present(asked)
-    refuse_memory(asked.request, await _said(asked, control.Pause))
+    memory = keeps_memory(asked, record, await _said(asked, control.Pause))
     if record.state in PAUSED:
         raise Conflict(why="it is paused already", hint="Connect to it to resume it.")
-    await pause.stop(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller)
+    await pause.stop(asked.platform.sandboxes, asked.path.sandbox_id, asked.caller, memory=memory)
     return Response(status_code=204)
 
 
@@ -327,6 +344,24 @@ async def logs(asked: Asked[SandboxPath]) -> Response:
     return answer(control.Logs.model_construct(logs=[log_entry(event) for event in page]))
 
 
+def keeps_memory(asked: Asked[SandboxPath, Any, Any], record: records.Sandbox, said: control.Pause) -> bool:
+    """Tells whether what runs is kept too: where that can be, unless only files are asked for. Raises
+    InvalidRequest for who asks for it where it cannot be.
+    """
+    if can_keep(asked.platform.sandboxes.backends.get(record.backend), record):
+        return said.memory is not False
+    refuse_memory(asked.request, said)
+    return False
+
+
+async def goes_on(platform: Platform, made: records.Sandbox) -> bool:
+    """Tells whether what runs in a new sandbox was kept with the snapshot that it began as."""
+    if made.origin is None or not made.origin.startswith(SNAPSHOT):
+        return False
+    kept = await platform.artifacts.snapshots.repository.find(made.origin)
+    return kept is not None and has_memory(kept)
+
+
 def refuse_memory(request: Request, asked: control.Pause) -> None:
     if asked.memory and not _always_says_memory(request):
         why = "the memory of processes cannot be kept here, files can; say mode 'filesystem', or no mode"
@@ -349,8 +384,12 @@ async def _awake(asked: Asked[SandboxPath, Any, Any], body: control.Connect) -> 
         # Another request may have woken it meanwhile.
         if (standing := await present(asked)).state not in PAUSED:
             return standing
+        if standing.terms.memory_mb and body.memory is False:
+            # It shall begin anew with its files.
+            standing = await pause.stop(asked.platform.sandboxes, record.id, asked.caller)
         resumed = await pause.resume(asked.platform.sandboxes, record.id, asked.caller)
-        await begin(asked.platform, resumed, asked.caller, asked.lease)
+        if not standing.terms.memory_mb:
+            await begin(asked.platform, resumed, asked.caller, asked.lease)
     return resumed
 
 

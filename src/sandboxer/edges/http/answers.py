@@ -77,6 +77,7 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         egress_sent_bytes=None,
         egress_received_bytes=None,
         rate_msats_per_s=rate_now(record),
+        kept_memory_mb=record.terms.memory_mb,
     )
 
 

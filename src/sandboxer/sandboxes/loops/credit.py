@@ -231,7 +231,7 @@ class CreditLoop(Reconciler):
             is_free, _ = keeps_free(sandbox, condition)
             kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
             changes = dict(stopped_changes(sandbox, dependencies.clock.now(), kept))
-            changes["terms"] = replace(sandbox.terms, keeps_free=is_free, is_capped=False)
+            changes["terms"] = replace(sandbox.terms, keeps_free=is_free, is_capped=False, memory_mb=0)
         step = Step(
             signal=demand.signal, actor=ACTOR, reason=reason, changes=changes, data=demand.data, at=demand.at
         )

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
-from sandboxer.backends.contract import Backend, Freezes, Handle, KeepsMemory, KeptDisk, Snapshots
+from sandboxer.backends.contract import Backend, Freezes, Handle, KeptDisk, Snapshots
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, Conflict, IllegalTransition, NotAvailable, Refused
 from sandboxer.kernel.values import value_class
@@ -23,6 +23,7 @@ from sandboxer.sandboxes.requests import check_backend
 from sandboxer.sandboxes.use_cases.creation import Stopwatch, establish
 from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
+from sandboxer.sandboxes.use_cases.memory import can_be_kept_now, memory_of, remembered
 from sandboxer.sandboxes.use_cases.preparation import preparation_of
 
 # The states in which a sandbox has a disk.
@@ -44,34 +45,18 @@ def reconciler_of(backend: Backend | None, name: str) -> Snapshots:
 
 def check_keepable(sandbox: Sandbox, backend: Backend, *, memory: bool) -> None:
     """Refuse what could not be kept of it as it is: an illegal state, or memory where that cannot be."""
-    if sandbox.state not in (LIVE if memory else _HAVE_DISKS):
+    if sandbox.state not in _HAVE_DISKS:
+        raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
+    if not memory:
+        return
+    memory_of(backend, sandbox)
+    if not can_be_kept_now(sandbox):
         raise IllegalTransition(
-            signal="snapshot",
+            signal="snapshot with memory",
             state=sandbox.state.value,
             reason=sandbox.reason,
-            **({"hint": "Nothing runs in it: keep its files alone."} if sandbox.state in _HAVE_DISKS else {}),
+            hint="Nothing runs in it: keep its files alone.",
         )
-    if memory:
-        memory_of(backend, sandbox)
-
-
-def memory_of(backend: Backend, sandbox: Sandbox) -> KeepsMemory:
-    """Return what keeps what runs in it. Raises NotAvailable where nothing does, and Conflict for what could
-    not go on in a copy.
-    """
-    if not isinstance(backend, KeepsMemory):
-        raise NotAvailable(
-            what="memory",
-            why=f"snapshots of {sandbox.backend} keep files alone",
-            hint="Leave `memory` out, or make the sandbox behind a backend that keeps it (gVisor).",
-        )
-    if sandbox.volumes or sandbox.order().folders:
-        raise Conflict(
-            why="what runs in it may hold files of volumes or of a read-only workspace, which no copy has",
-            reason="memory_of_mounts",
-            hint="Keep its files alone.",
-        )
-    return backend
 
 
 async def keep(
@@ -145,6 +130,8 @@ async def restore(
             actor=actor,
             reason="restored",
             changes={"handle": handle},
+            # What was kept of a stopped one was of the disk that it had.
+            decide=lambda one: remembered(one, 0),
             data={"snapshot": disk_id},
             starts=starts,
         )
@@ -219,6 +206,7 @@ async def recreate(
                 actor=actor,
                 reason="recreate",
                 changes=fresh,
+                decide=lambda one: remembered(one, 0),
                 check=partial(_check_recreate, despite_lock=despite_lock),
                 # A sandbox that does not run gave its slot back; one that pays nothing may have begun when
                 # nobody paid.

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sandboxer.accounts.operators import demand_operator
-from sandboxer.backends.contract import Stops
 from sandboxer.backends.reports import torn_down
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
@@ -24,6 +23,7 @@ from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import AtEnd, Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
+from sandboxer.sandboxes.use_cases.memory import remembered, stop_at_end
 from sandboxer.sandboxes.use_cases.pause import stopped_changes
 from sandboxer.store.repository import Also
 
@@ -255,12 +255,21 @@ async def _halt(
         current = dependencies.repository.peek(sandbox.id) or sandbox
         if current.state not in LIVE:
             return current
-        if isinstance(backend, Stops) and current.handle is not None:
-            await backend.stop(current.handle)
-        kept = await dependencies.repository.kept_for(current, dependencies.retention)
+        memory_mb = 0
+        if current.handle is not None:
+            memory_mb = await stop_at_end(backend, current, current.handle)
+        stopped = replace(current, **remembered(current, memory_mb))  # type: ignore[arg-type]
+        kept = await dependencies.repository.kept_for(stopped, dependencies.retention)
         changes = stopped_changes(current, dependencies.clock.now(), kept)
         why = reason if current.locked_at is None else f"{reason}_locked"
-        step = Step(signal=Signal.HALTED, actor=actor, reason=why, changes=changes, at=at)
+        step = Step(
+            signal=Signal.HALTED,
+            actor=actor,
+            reason=why,
+            changes=changes,
+            decide=lambda one: remembered(one, memory_mb),
+            at=at,
+        )
         return await dependencies.repository.move(sandbox.id, step)
 
     return await dependencies.operations.perform(sandbox.id, "stop", act)

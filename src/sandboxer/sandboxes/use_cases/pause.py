@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Freezes, Handle, Stops
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, Conflict, NotAvailable, Refused
+from sandboxer.kernel.errors import Broken, Conflict, NotAvailable, Refused, or_not_found
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases.memory import remembered, stop_as_before, stop_keeping
 from sandboxer.sandboxes.use_cases.preparation import bring_stack_up
 
 Change = Callable[[Sandbox], Awaitable[Mapping[str, object]]]
@@ -51,16 +52,62 @@ async def thaw(dependencies: SandboxDependencies, sandbox_id: str, caller: Calle
 
 
 async def stop(
-    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, reason: str | None = None
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    caller: Caller,
+    *,
+    reason: str | None = None,
+    memory: bool = False,
 ) -> Sandbox:
-    """End all processes, keep the disk; what is left of the TTL is kept too."""
+    """End all processes, keep the disk; what is left of the TTL is kept too. With `memory`, what runs goes on
+    when it is resumed; without, what was kept of one that is stopped ends too.
+
+    Raises NotAvailable and Conflict where what runs cannot be kept; nothing is ended then.
+    """
+    memory_mb = 0
 
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
-        await _stopper(dependencies, sandbox).stop(_handle(sandbox))
-        kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
+        nonlocal memory_mb
+        if memory:
+            memory_mb = await stop_keeping(dependencies.backend_of(sandbox), sandbox, _handle(sandbox))
+        else:
+            await _stopper(dependencies, sandbox).stop(_handle(sandbox))
+        stopped = replace(sandbox, **remembered(sandbox, memory_mb))  # type: ignore[arg-type]
+        kept = await dependencies.repository.kept_for(stopped, dependencies.retention)
         return stopped_changes(sandbox, dependencies.clock.now(), kept)
 
-    return await _perform(dependencies, sandbox_id, caller, Signal.STOP, State.STOPPED, act, reason)
+    stopped = await _perform(
+        dependencies,
+        sandbox_id,
+        caller,
+        Signal.STOP,
+        State.STOPPED,
+        act,
+        reason,
+        decide=lambda one: remembered(one, memory_mb),
+    )
+    if memory or not stopped.terms.memory_mb or stopped.state is not State.STOPPED:
+        return stopped
+    return await _end_what_was_kept(dependencies, sandbox_id, actor_of(caller))
+
+
+async def _end_what_was_kept(dependencies: SandboxDependencies, sandbox_id: str, actor: str) -> Sandbox:
+    """Let one that is stopped begin anew when it is resumed."""
+
+    async def operation() -> Sandbox:
+        sandbox = or_not_found(dependencies.repository.peek(sandbox_id), what="sandbox", id=sandbox_id)
+        if sandbox.state is not State.STOPPED:
+            return sandbox
+        await _stopper(dependencies, sandbox).stop(_handle(sandbox))
+        return await dependencies.repository.amend(
+            sandbox_id,
+            kind="sandbox.terms_changed",
+            actor=actor,
+            reason="memory_ended",
+            decide=lambda one: remembered(one, 0),
+        )
+
+    return await dependencies.operations.perform(sandbox_id, "stop", operation)
 
 
 async def resume(
@@ -74,7 +121,7 @@ async def resume(
         return resumed_changes(sandbox, handle, dependencies.clock.now())
 
     async def undo(sandbox: Sandbox) -> None:
-        await _stopper(dependencies, sandbox).stop(_handle(sandbox))
+        await stop_as_before(dependencies.backend_of(sandbox), sandbox, _handle(sandbox))
 
     return await _perform(
         dependencies,
@@ -86,6 +133,7 @@ async def resume(
         reason,
         starts=lambda _: True,
         undo=undo,
+        decide=lambda one: remembered(one, 0),
     )
 
 
@@ -97,7 +145,7 @@ async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> H
         await dependencies.on_start(sandbox, handle)
         await bring_stack_up(dependencies, handle, sandbox)
     except BaseException:
-        await stopper.stop(handle)
+        await stop_as_before(dependencies.backend_of(sandbox), sandbox, handle)
         raise
     return handle
 
@@ -126,6 +174,7 @@ async def _perform(
     *,
     starts: Callable[[Sandbox], bool] = lambda _: False,
     undo: Undo | None = None,
+    decide: Callable[[Sandbox], Mapping[str, object]] | None = None,
 ) -> Sandbox:
     await dependencies.visible(sandbox_id, caller)
     actor = actor_of(caller)
@@ -138,7 +187,9 @@ async def _perform(
         next_state(sandbox.state, signal)
         changes = await act(sandbox)
         why = reason or f"{signal.value}_by_caller"
-        step = Step(signal=signal, actor=actor, reason=why, changes=changes, starts=starts(sandbox))
+        step = Step(
+            signal=signal, actor=actor, reason=why, changes=changes, decide=decide, starts=starts(sandbox)
+        )
         try:
             return await dependencies.repository.move(sandbox_id, step)
         except Refused:

@@ -170,9 +170,11 @@ class AsyncSandbox(AsyncScope):
         """Lets a frozen sandbox go on."""
         return await self._change(sandboxes.thaw_sandbox(self.id))
 
-    async def stop(self) -> wire.Sandbox:
-        """Ends its processes and keeps its disk; `resume` starts it again under the same id."""
-        return await self._change(sandboxes.stop_sandbox(self.id))
+    async def stop(self, *, memory: bool | None = None) -> wire.Sandbox:
+        """Ends its processes and keeps its disk; `resume` starts it again under the same id. With `memory`
+        they are kept too, and go on then.
+        """
+        return await self._change(sandboxes.stop_sandbox(self.id, memory=memory))
 
     async def resume(self) -> wire.Sandbox:
         """Starts a stopped sandbox again."""

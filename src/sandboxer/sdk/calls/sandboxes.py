@@ -191,19 +191,19 @@ def unlock_sandbox(sandbox_id: str) -> Call[Sandbox]:
     )
 
 
-def stop_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Stop a sandbox: its processes end, its disk is kept."""
+def stop_sandbox(sandbox_id: str, *, memory: bool | None = None) -> Call[Sandbox]:
+    """Stop a sandbox: its processes end or are kept with its memory, its disk is kept."""
     return Call(
         operation="stopSandbox",
         method="POST",
-        target=target_of("/v1/sandboxes/{}/stop", sandbox_id),
+        target=target_of("/v1/sandboxes/{}/stop", sandbox_id, memory=memory),
         answer="sandboxer.wire.sandboxes:Sandbox",
         timeout_s=180.0,
     )
 
 
 def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
-    """Start a stopped sandbox again, on its own disk."""
+    """Start a stopped sandbox again, on its own disk; what was kept of its memory goes on."""
     return Call(
         operation="resumeSandbox",
         method="POST",

@@ -161,9 +161,11 @@ class Sandbox(Scope):
         """Lets a frozen sandbox go on."""
         return self._change(sandboxes.thaw_sandbox(self.id))
 
-    def stop(self) -> wire.Sandbox:
-        """Ends its processes and keeps its disk; `resume` starts it again under the same id."""
-        return self._change(sandboxes.stop_sandbox(self.id))
+    def stop(self, *, memory: bool | None = None) -> wire.Sandbox:
+        """Ends its processes and keeps its disk; `resume` starts it again under the same id. With `memory`
+        they are kept too, and go on then.
+        """
+        return self._change(sandboxes.stop_sandbox(self.id, memory=memory))
 
     def resume(self) -> wire.Sandbox:
         """Starts a stopped sandbox again."""

@@ -301,8 +301,8 @@ class SandboxDetail(ListedSandbox):
     envd_access_token: Annotated[str, Field(alias="envdAccessToken")]
     domain: str | None = None
     lifecycle: Lifecycle
-    # Of a paused sandbox: its files were kept, its processes ended.
-    pause_mode: Annotated[Literal["filesystem"] | None, Field(alias="pauseMode")] = None
+    # Of a paused sandbox: its files were kept, and its processes ended or were kept too.
+    pause_mode: Annotated[Literal["filesystem", "full"] | None, Field(alias="pauseMode")] = None
 
 
 class Metric(Told):

@@ -59,6 +59,16 @@ class ExpireSandboxesQuery(Parameters):
     apply: Annotated[bool, Field(description="False: only say what would end.")] = False
 
 
+class StopSandboxQuery(Parameters):
+    memory: Annotated[
+        bool,
+        Field(
+            description="Keep what runs too: it goes on when it is resumed. Refused where its backend keeps"
+            " files alone. Without it, what was kept of one that is stopped ends."
+        ),
+    ] = False
+
+
 class FollowEventsQuery(Parameters):
     after: Annotated[int, Field(ge=0, le=MAX_EVENT_ID, description="Only events after this id.")] = 0
     follow: Annotated[bool, Field(description="False: end after what is already known.")] = True
@@ -157,15 +167,16 @@ UNLOCK_SANDBOX = _LIFECYCLE.operation(
 STOP_SANDBOX = _LIFECYCLE.operation(
     "stopSandbox",
     "POST /stop",
-    "Stop a sandbox: its processes end, its disk is kept",
+    "Stop a sandbox: its processes end or are kept with its memory, its disk is kept",
     Sandbox,
+    query=StopSandboxQuery,
     failures=(502,),
     tools=(Tool(),),
 )
 RESUME_SANDBOX = _LIFECYCLE.operation(
     "resumeSandbox",
     "POST /resume",
-    "Start a stopped sandbox again, on its own disk",
+    "Start a stopped sandbox again, on its own disk; what was kept of its memory goes on",
     Sandbox,
     failures=(402, 502),
     tools=(Tool(),),

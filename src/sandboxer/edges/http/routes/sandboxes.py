@@ -158,6 +158,13 @@ def _verb(
     return handle
 
 
+async def stop(asked: Asked[operations.SandboxPath, operations.StopSandboxQuery]) -> Sandbox:
+    platform, memory = asked.platform, asked.query.memory
+    return answers.sandbox(
+        await pause.stop(platform.sandboxes, asked.path.sandbox_id, asked.caller, memory=memory)
+    )
+
+
 async def change(asked: AskedPathBody[operations.SandboxPath, ChangeSandbox]) -> Sandbox:
     record = await description.change(
         asked.platform.sandboxes,
@@ -335,7 +342,7 @@ BINDINGS = (
     bind(operations.RECREATE_SANDBOX, recreate),
     bind(operations.LOCK_SANDBOX, lock),
     bind(operations.UNLOCK_SANDBOX, unlock),
-    bind(operations.STOP_SANDBOX, _verb(pause.stop)),
+    bind(operations.STOP_SANDBOX, stop),
     bind(operations.RESUME_SANDBOX, _verb(pause.resume)),
     bind(operations.FREEZE_SANDBOX, _verb(pause.freeze)),
     bind(operations.THAW_SANDBOX, _verb(pause.thaw)),
