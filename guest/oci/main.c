@@ -171,6 +171,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: stager FD BUNDLE PROGRAM ARGUMENT...\n");
         return 2;
     }
+    /* What it makes must be passable for every user inside, whatever umask the server runs with. */
+    umask(022);
     int fd = fcntl(atoi(argv[1]), F_DUPFD_CLOEXEC, 64);
     ssize_t size = fd < 0 ? -1 : recv(fd, data, sizeof data, MSG_TRUNC);
     if (size < 0) {

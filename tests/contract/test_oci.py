@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -68,4 +69,17 @@ async def test_a_folder_that_root_inside_must_not_write_to_stays_as_it_is(
             b"true wordskept\n/workspace\n"
         )
     finally:
+        await backend.teardown(order.sandbox_id)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_every_user_inside_may_pass_whatever_umask_the_server_runs_with(
+    backend: NamespacesBackend,
+) -> None:
+    order, before = make_order(), os.umask(0o077)
+    try:
+        box = Box(backend, order, await backend.provision(order))
+        assert await box.text("stat -c %a / /etc /etc/hosts") == b"755\n755\n644\n"
+    finally:
+        os.umask(before)
         await backend.teardown(order.sandbox_id)

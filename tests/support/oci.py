@@ -47,6 +47,12 @@ def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]
     return {"profiles_dir": profiles, "oci_runtime": runtime, "backends": ("ext.namespaces", "ext.oci")}
 
 
+def remove_leftovers_of(state: Path) -> None:
+    """Removes what outlives both backends by design."""
+    for folder in (state, state / "oci"):
+        remove_leftovers(folder)
+
+
 @asynccontextmanager
 async def serving_behind_gvisor(
     state: Path, profile: str, *, of: str, **more: object
@@ -72,5 +78,4 @@ async def serving_behind_gvisor(
                     for one in (await served.client.get(f"/v1/{noun}?limit=500")).json()[noun]:
                         await served.client.delete(f"/v1/{noun}/{one['id']}")
     finally:
-        for folder in (state, state / "oci"):
-            remove_leftovers(folder)
+        remove_leftovers_of(state)
