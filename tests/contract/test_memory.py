@@ -21,6 +21,7 @@ from tests.support.real_backend import clear, make_order, remove_leftovers, sett
 # `make test-slow` builds runsc first.
 pytestmark = pytest.mark.slow
 
+PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 # A variable, a listening server, an open file; each line on stdin is answered with all three.
 SESSION = """
 import socket, sys
@@ -114,3 +115,43 @@ async def test_what_is_kept_with_memory_outlives_its_sandbox_and_is_dropped_whol
     assert await resumed.text("cat /root/book") == b"begun later "
     await backend.drop(disk_id)
     assert not list((backend.dependencies.settings.state_dir / "memory").iterdir())
+
+
+COUNT = "for number in $(seq 300); do echo $number; sleep 0.004; done"
+ECHO = "while read word; do echo $word; done"
+
+
+async def test_whoever_reads_or_writes_while_it_is_kept_misses_nothing(backend: RememberingBackend) -> None:
+    walled: FullBackend = backend
+    order = make_order()
+    box = Box(walled, order, await backend.provision(order))
+    disks = [new_id("snp") for _ in range(3)]
+
+    async def counted() -> bytes:
+        guest = await box.guest()
+        async with await guest.run(Command(argv=("sh", "-c", COUNT), env=PATH)) as process:
+            return b"".join([item.data async for item in process.output() if isinstance(item, Output)])
+
+    async def echoed() -> bytes:
+        guest = await box.guest()
+        said = b""
+        command = Command(argv=("sh", "-c", ECHO), has_stdin=True, env=PATH)
+        async with await guest.run(command) as process:
+            for number in range(300):
+                await process.write_stdin(b"%d\n" % number)
+            async for item in process.output():
+                assert isinstance(item, Output)
+                said += item.data
+                if said.endswith(b"299\n"):
+                    return said
+        raise AssertionError(said)
+
+    async def keep() -> None:
+        for disk_id in disks:
+            await backend.take_with_memory(box.handle, disk_id)
+
+    numbers, words, _ = await asyncio.gather(counted(), echoed(), keep())
+    assert numbers == b"".join(b"%d\n" % number for number in range(1, 301))
+    assert words == b"".join(b"%d\n" % number for number in range(300))
+    for disk_id in disks:
+        await backend.drop(disk_id)

@@ -18,6 +18,7 @@ from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.backends.namespaces.backend import FREEZE_TIMEOUT_S
 from sandboxer.backends.namespaces.box import Box, Stage
 from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.oci.gvisor import GvisorReach
 from sandboxer.backends.oci.memory import MemoryFolder
 from sandboxer.backends.reports import CleanupReport
 from sandboxer.kernel.tasks import in_thread, to_the_end
@@ -33,6 +34,8 @@ class RememberingBackend(NamespacesBackend):
     ) -> None:
         """`limit`: gives a sandbox that runs so many processes, where the host cannot. Blocks."""
         super().__init__(dependencies)
+        assert isinstance(dependencies.reach, GvisorReach)
+        self._reach = dependencies.reach
         self._memory = memory
         self._limit = limit
         stopped = [box.sandbox_id for box in dependencies.known.values() if box.stage is not Stage.RUNNING]
@@ -118,6 +121,7 @@ class RememberingBackend(NamespacesBackend):
         await asyncio.to_thread(self._memory.drop, sandbox_id)
         report = await super().teardown_with_report(sandbox_id)
         await asyncio.to_thread(self._memory.forget_still, sandbox_id)
+        self._reach.forget(sandbox_id)
         return report
 
     async def drop(self, disk_id: str) -> None:
@@ -165,16 +169,17 @@ class RememberingBackend(NamespacesBackend):
         lets it go on.
         """
         was_frozen = self.dependencies.reach.is_frozen(sandbox_id)
-        if not was_frozen:
-            await asyncio.to_thread(self._memory.note_still, sandbox_id)
-        try:
-            await self._set_frozen(sandbox_id, True)
-            return await act()
-        finally:
+        async with self._reach.lines(sandbox_id).cut():
             if not was_frozen:
-                if self.dependencies.has_processes(self._box(sandbox_id)):
-                    await self._set_frozen(sandbox_id, False)
-                await asyncio.to_thread(self._memory.forget_still, sandbox_id)
+                await asyncio.to_thread(self._memory.note_still, sandbox_id)
+            try:
+                await self._set_frozen(sandbox_id, True)
+                return await act()
+            finally:
+                if not was_frozen:
+                    if self.dependencies.has_processes(self._box(sandbox_id)):
+                        await self._set_frozen(sandbox_id, False)
+                    await asyncio.to_thread(self._memory.forget_still, sandbox_id)
 
     def _let_go_on(self, sandbox_id: str) -> None:
         """Lets a sandbox go on that a killed server had stand still. Blocks, at the start."""

@@ -48,6 +48,7 @@ from sandboxer.work.sessions.reconciler import SessionReconciler
 from sandboxer.work.sessions.records import Session, Signal, State
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
 from sandboxer.work.sessions.shelf import Shelf, ShelfBounds
+from sandboxer.work.sessions.survivors import Survivors
 from sandboxer.work.sessions.use_cases import Sessions
 from sandboxer.work.watchers import Watchers
 
@@ -148,9 +149,12 @@ async def open_sessions(
         for session in await repository.load():
             await _take_up(session, sessions, repository)
         tasks.start(loop.run(), name="sessions")
+        survivors = Survivors(sessions, repository)
+        sandboxes.start_hooks.append(survivors)
         try:
             yield sessions
         finally:
+            sandboxes.start_hooks.remove(survivors)
             await repository.write_down()
 
 

@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandboxer.backends.guest import Command, Process, ProcessInfo
-from sandboxer.backends.launch import LimitsOf
+from sandboxer.backends.guest import Command, Connection, Process, ProcessInfo
+from sandboxer.backends.launch import Limits, LimitsOf
 from sandboxer.backends.oci.bundle import DOOR_PORT
+from sandboxer.backends.oci.lines import Lines, RejoinedProcess
 from sandboxer.backends.oci.starter import OciSettings
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.ends import LimitedGuest
@@ -39,22 +40,31 @@ class GvisorReach:
         self._settings = settings
         self._limits = limits
         self._streams = streams
+        self._lines: dict[str, Lines] = {}
+
+    def lines(self, sandbox_id: str) -> Lines:
+        return self._lines.setdefault(sandbox_id, Lines())
+
+    def forget(self, sandbox_id: str) -> None:
+        self._lines.pop(sandbox_id, None)
 
     def door(self, sandbox_id: str) -> Callable[[], Awaitable[socket.socket]]:
         async def enter() -> socket.socket:
+            lines = self.lines(sandbox_id)
+            await lines.open.wait()
             if self.is_frozen(sandbox_id):
                 raise Unavailable(why="the sandbox is frozen, and its supervisor with it: thaw it first")
             try:
                 secret = (self._settings.bundle(sandbox_id) / "secret").read_bytes()
             except FileNotFoundError:
                 raise BackendLost(why="the sandbox is not running") from None
-            return await dial_port(self._settings.control(sandbox_id), sandbox_id, secret)
+            return await dial_port(self._settings.control(sandbox_id), sandbox_id, secret, note=lines.note)
 
         return enter
 
     def guest(self, sandbox_id: str) -> GvisorGuest:
         line = SupervisorGuest(self.door(sandbox_id), gate=Gate(self._streams))
-        return GvisorGuest(line, self._limits(sandbox_id))
+        return GvisorGuest(line, self._limits(sandbox_id), self.lines(sandbox_id))
 
     def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
         if self.is_frozen(sandbox_id) == frozen:
@@ -80,12 +90,17 @@ class GvisorReach:
         return self._settings.bundle(sandbox_id) / "frozen"
 
 
-async def dial_port(control: Path, container: str, secret: bytes) -> socket.socket:
-    """Returns a socket that gVisor leads to the supervisor's port, the secret sent. Raises BackendLost."""
+async def dial_port(
+    control: Path, container: str, secret: bytes, *, note: Callable[[socket.socket, socket.socket], None]
+) -> socket.socket:
+    """Returns a socket that gVisor leads to the supervisor's port, the secret sent. `note` is told of both
+    its ends. Raises BackendLost.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with theirs:
             ours.setblocking(False)
+            note(ours, theirs)
             ours.send(secret)
             call = {
                 "method": "containerManager.PortForward",
@@ -122,12 +137,36 @@ async def _tell(control: Path, call: bytes, fd: int) -> None:
 class GvisorGuest(LimitedGuest):
     """A supervisor that keeps a group for each command itself: gVisor's processes are none of the host's."""
 
+    def __init__(self, line: SupervisorGuest, limits: Limits, lines: Lines) -> None:
+        super().__init__(line, limits)
+        self._lines = lines
+
+    async def _attached(self, process_id: str) -> Process:
+        async def join() -> Process:
+            cuts = self._lines.cuts
+            return RejoinedProcess(await self._line.attach(process_id), self._line, self._lines, cuts)
+
+        return await self._lines.through(join)
+
     async def run(self, command: Command, *, process_id: str | None = None) -> Process:
-        before = self._limits.counters()
-        process = await self._line.run(
-            replace(command, tag=marked(command)), process_id=process_id, forget=not command.keep
-        )
-        return self._begun(process, before, is_kept=command.keep)
+        before, tagged = self._limits.counters(), replace(command, tag=marked(command))
+        async with self._lines.brief():
+            cuts = self._lines.cuts
+            process = await self._line.run(tagged, process_id=process_id, forget=not command.keep)
+        rejoined = RejoinedProcess(process, self._line, self._lines, cuts)
+        return self._begun(rejoined, before, is_kept=command.keep)
 
     async def processes(self) -> Sequence[ProcessInfo]:
-        return [unmarked(info) for info in await super().processes()]
+        return [unmarked(info) for info in await self._lines.through(super().processes)]
+
+    async def forget(self, process_id: str) -> None:
+        await self._lines.through(lambda: self._forget(process_id))
+
+    async def _forget(self, process_id: str) -> None:
+        await super().forget(process_id)
+
+    async def connect(self, port: int) -> Connection:
+        return await self._lines.through(lambda: self._line.connect(port))
+
+    async def ping(self) -> None:
+        await self._lines.through(self._line.ping)

@@ -163,7 +163,7 @@ class MemoryFolder:
             raise Unavailable(why=f"gVisor did not save it within {SAVE_TIMEOUT_S:g} s") from None
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip()
-            raise Unavailable(why=f"gVisor could not save it: {said[-400:] or done.returncode}")
+            raise Unavailable(why=f"gVisor could not save it: {said[:400] or done.returncode}")
 
 
 def _bytes_of(place: Path) -> int:

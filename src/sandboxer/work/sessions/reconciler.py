@@ -38,8 +38,13 @@ class SessionReconciler(Reconciler):
         # Sessions whose sandbox has ended.
         self._bereft: set[str] = set()
         self._written_at = repository.clock.now()
-        repository.on_change(lambda session, steps: self.wake())
+        repository.on_change(self._look_again)
         repository.sandboxes.repository.on_change(self._follow)
+
+    def _look_again(self, session: Session, steps: Sequence[Step]) -> None:
+        if any(step.signal is Signal.FOUND for step in steps):
+            self._bereft.discard(session.id)
+        self.wake()
 
     def _follow(self, sandbox: Sandbox, steps: Sequence[SandboxStep]) -> None:
         for session in self._repository.of_sandbox(sandbox.id):

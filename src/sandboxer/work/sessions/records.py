@@ -2,6 +2,7 @@
 the sandbox's own state.
 
 starting ──ready──> ready ──interpreter gone──> died ──restart──> starting
+                      └────── found, with the memory of its sandbox ──────┘ (back to ready)
     └──────────────────┴──────── over ───────────┴──> ended
 """
 
@@ -35,6 +36,8 @@ class Signal(StrEnum):
     GONE = "gone"
     RESTART = "restart"
     END = "end"
+    # Its interpreter goes on: it was kept with the memory of its sandbox.
+    FOUND = "found"
 
 
 S, E = State, Signal
@@ -42,6 +45,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     (S.STARTING, E.ANSWERED): S.READY,
     **{(s, E.GONE): S.DIED for s in (S.STARTING, S.READY)},
     **{(s, E.RESTART): S.STARTING for s in (S.READY, S.DIED)},
+    **{(s, E.FOUND): S.READY for s in (S.STARTING, S.READY, S.DIED)},
     **{(s, E.END): S.ENDED for s in (S.STARTING, S.READY, S.DIED)},
 }
 

@@ -192,6 +192,9 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     async def gone(self, session_id: str, attached: Attached, reason: str) -> None:
         """Handles the end of an interpreter, whoever wanted it."""
+        if self._attached.get(session_id, attached) is not attached:
+            # It goes on by another line: only this one has ended.
+            return
         if self._attached.get(session_id) is attached:
             del self._attached[session_id]
             if session_id in self._memory:

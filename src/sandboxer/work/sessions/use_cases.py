@@ -269,7 +269,7 @@ class Sessions:
         sandbox = await self._sandboxes.visible(session.sandbox_id, SYSTEM)
         async with self._watch(session.sandbox_id) as guest:
             process = await start_keeper(guest, session, self._sandboxes.environment(sandbox))
-        attached = await self._attach(session, process)
+        attached = await self.attach(session, process)
         await give_order(process, interpreter)
         await await_greeting(attached, session, sandbox.image)
         changes = {"process_id": process.process_id}
@@ -287,10 +287,11 @@ class Sessions:
                 gone = Step(signal=Signal.GONE, actor=ACTOR, reason="lost_with_the_server")
                 await self._repository.move(session.id, gone)
             return
-        attached = await self._attach(session, process)
+        attached = await self.attach(session, process)
         await attached.tell(op="hello")
 
-    async def _attach(self, session: Session, process: Process) -> Attached:
+    async def attach(self, session: Session, process: Process) -> Attached:
+        """Serves an interpreter that runs."""
         attached = Attached(
             process,
             self._repository.clock,
