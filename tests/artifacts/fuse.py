@@ -40,9 +40,10 @@ class Fuse:
             if self.steps == self._at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def lay(self) -> None:
-        """Through everything of ours that changes what outlives us."""
-        for place, names in ((btrfs, _POOL), (os, _FILES), (pathlib.Path, ("write_text",))):
+    def lay(self, *more: tuple[object, tuple[str, ...]]) -> None:
+        """Through everything of ours that changes what outlives us, and these names of these places."""
+        own = ((btrfs, _POOL), (os, _FILES), (pathlib.Path, ("write_text",)))
+        for place, names in (*own, *more):
             for name in names:
                 setattr(place, name, self._before(getattr(place, name)))
         # They return awaitables: a call is where they begin.

@@ -24,23 +24,23 @@ from tests.crash.audit import EMPTY, UNSETTLED, chain_complaints, everything, hi
 NAME = "ext.namespaces"
 
 
-async def audit_kept(platform: Platform, state: Path) -> list[str]:
-    """Complaints; none if all is well."""
+async def audit_kept(platform: Platform, state: Path, name: str = NAME) -> list[str]:
+    """Complaints; none if all is well. `state`: the folder of the backend of this name."""
     sandboxes = await everything(platform)
     complaints = [f"{one.id} is still {one.state}" for one in sandboxes if one.state in UNSETTLED]
     for one in sandboxes:
         complaints += chain_complaints(one, await history(platform, one.id))
         complaints += await life_complaints(platform, one)
     living = {one.id for one in sandboxes if one.state not in EMPTY}
-    complaints += _differ("sandbox", living, set(await platform.backends[NAME].inventory()))
-    kept, more = await _kept(platform)
+    complaints += _differ("sandbox", living, set(await platform.backends[name].inventory()))
+    kept, more = await _kept(platform, name)
     complaints += more + left_on_host(state, living, kept)
     dead = {one.id for one in sandboxes if one.ready_at is None}
     return complaints + await platform.store.read(lambda conn: _money(conn, living | kept, dead))
 
 
-async def _kept(platform: Platform) -> tuple[set[str], list[str]]:
-    backend = platform.backends[NAME]
+async def _kept(platform: Platform, name: str) -> tuple[set[str], list[str]]:
+    backend = platform.backends[name]
     assert isinstance(backend, Snapshots)
     assert isinstance(backend, Volumes)
     disks: list[Any] = [

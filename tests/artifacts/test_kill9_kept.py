@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ SEED = int(os.environ.get("SANDBOXER_TEST_SEED", "1"))
 NEVER = 10_000
 
 _servers = multiprocessing.get_context("forkserver")
-_servers.set_forkserver_preload(["tests.artifacts.victim"])
+_servers.set_forkserver_preload(["tests.artifacts.victim", "tests.artifacts.memory_victim"])
 
 
 class Killer:
     """Starts one server after the other on the same state folder."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, serve: Callable[[Round, Connection], None] = serve) -> None:
         self._state = state
+        self._serve = serve
         self._number = 0
         self._facts: Facts | None = None
         self._last: tuple[str, int, Facts] | None = None
@@ -38,7 +39,7 @@ class Killer:
         self._number += 1
         plan = Round(self._state, self._number, deed, at, self._facts, self._last)
         near, far = _servers.Pipe()
-        process = _servers.Process(target=serve, args=(plan, far))
+        process = _servers.Process(target=self._serve, args=(plan, far))
         process.start()
         far.close()
         try:

@@ -16,30 +16,11 @@ from tests.support.http.served import Served, served, settings
 from tests.support.http.signed import Client
 from tests.support.oci import serving_behind_gvisor
 from tests.support.real_backend import state_folder
+from tests.support.running import begin_session, said, told
 
 __all__ = ["served", "settings"]
 
 PROFILE = "profile.strong"
-PORT = 4242
-# A variable, a listening server, an open file: who sends a word is answered with all three.
-SESSION = f"""
-import socket
-x = 42
-listener = socket.create_server(("127.0.0.1", {PORT}))
-book = open("/root/book", "a+")
-book.write("begun "); book.flush()
-while True:
-    client, _ = listener.accept()
-    book.write(client.recv(100).decode() + " "); book.flush(); book.seek(0)
-    client.sendall(f"{{x}} {{book.read()}}".encode()); client.close()
-"""
-BEGIN = "nohup python3 /root/session.py >/dev/null 2>&1 & while ! test -s /root/book; do sleep 0.05; done"
-ASK = f"""
-import socket, sys
-client = socket.create_connection(("127.0.0.1", {PORT}))
-client.sendall(sys.argv[1].encode())
-print(client.recv(1000).decode())
-"""
 
 
 @pytest_asyncio.fixture
@@ -47,25 +28,6 @@ async def strong() -> AsyncIterator[Served]:
     with state_folder() as state:
         async with serving_behind_gvisor(state, PROFILE, of="agent-dev") as running:
             yield running
-
-
-async def said(client: Client, path: str, *argv: str) -> str:
-    """What a command prints."""
-    answer = await client.post(f"{path}/exec", {"argv": argv})
-    assert answer.status_code == 200, answer.text
-    result = answer.json()
-    assert result["exit_code"] == 0, result
-    return str(result["stdout"]).strip()
-
-
-async def begin_session(client: Client, path: str) -> None:
-    answer = await client.put(f"{path}/files/content?path=/root/session.py", SESSION.encode())
-    assert answer.status_code in (200, 201, 204), answer.text
-    await said(client, path, "sh", "-c", BEGIN)
-
-
-async def told(client: Client, path: str, word: str) -> str:
-    return await said(client, path, "python3", "-c", ASK, word)
 
 
 async def taken(client: Client, path: str, **wanted: object) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def chain_complaints(sandbox: Sandbox, events: Sequence[Event]) -> list[str]:
 
 async def life_complaints(platform: Platform, sandbox: Sandbox) -> list[str]:
     """A living sandbox answers; a steady one has gone on all the while."""
-    backend = platform.backends["ext.namespaces"]
+    backend = platform.backends[sandbox.backend]
     if sandbox.handle is None:
         return []
     presence = (await backend.recover(sandbox.handle)).presence

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]
     """Settings of a platform with a profile, made of the shipped one `of`, whose sandboxes gVisor starts."""
     runtime = require_runtime("runsc")
     profiles = state / "profiles"
-    shutil.copytree(PROFILES, profiles)
+    shutil.copytree(PROFILES, profiles, dirs_exist_ok=True)
     text = (PROFILES / f"{of}.yaml").read_text()
     for old, new in (
         (f"id: profile.{of}", f"id: {profile}"),
@@ -47,6 +48,14 @@ def behind_gvisor(state: Path, profile: str, *, of: str) -> Mapping[str, object]
     return {"profiles_dir": profiles, "oci_runtime": runtime, "backends": ("ext.namespaces", "ext.oci")}
 
 
+def platform_facts(state: Path, profile: str, *, of: str) -> dict[str, Any]:
+    """The same, with all that a platform in this process needs besides."""
+    facts = {"state_dir": state, "host": "127.0.0.1", "port": 0, "images_dir": IMAGES_DIR}
+    # The limits are for platforms with many tenants.
+    facts |= {"pool_size_mb": 800, "charging": False, "limit_auth": 100_000, "limit_bucket_only": 100_000}
+    return {**facts, "guest_dir": GUEST_DIR, "limit_address": 100_000, **behind_gvisor(state, profile, of=of)}
+
+
 def remove_leftovers_of(state: Path) -> None:
     """Removes what outlives both backends by design."""
     for folder in (state, state / "oci"):
@@ -58,16 +67,7 @@ async def serving_behind_gvisor(
     state: Path, profile: str, *, of: str, **more: object
 ) -> AsyncIterator[Served]:
     """Serves a platform with a profile whose sandboxes gVisor starts. Afterwards nothing is left of it."""
-    facts = {
-        "state_dir": state,
-        "host": "127.0.0.1",
-        "port": 0,
-        "images_dir": IMAGES_DIR,
-        "guest_dir": GUEST_DIR,
-    }
-    # The defaults are for platforms with many tenants.
-    facts |= {"pool_size_mb": 800, "charging": False, "limit_auth": 100_000, "limit_bucket_only": 100_000}
-    settings = Settings(**{**facts, **behind_gvisor(state, profile, of=of), **more})  # type: ignore[arg-type]
+    settings = Settings(**{**platform_facts(state, profile, of=of), **more})
     try:
         async with serving(settings, None) as served:
             served.defaults = {"profile": profile, "resources": {"memory_mb": 256, "disk_mb": 64}}
