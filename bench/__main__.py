@@ -19,6 +19,7 @@ from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
 from bench.scenarios import e2b as clients_of_e2b
+from bench.scenarios import memory as kept_memory
 from bench.scenarios.egress import egress
 from bench.scenarios.execute import execute
 from bench.scenarios.fairness import UNCOUNTED, fairness, fairness_as_shipped
@@ -37,13 +38,14 @@ RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
 # Each of these on one of its own.
-APART = ("e2b", "warm", "fairness", "silence", "inception")
+APART = ("e2b", "warm", "fairness", "silence", "inception", "memory")
 SCENARIOS = (*SANDBOXES, *APART, "egress", "signed", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
 LEDGER_ROUNDS = 20
 Findings = Iterator[Row | Samples | Skipped]
+Measure = Callable[[str, Callable[[], Iterator[Row | Samples]]], None]
 
 
 def parse_words() -> argparse.Namespace:
@@ -123,6 +125,8 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if "inception" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("inception", lambda: inception(running, rounds))
+        if "memory" in wanted:
+            skipped += _memory(measure, folder, images_dir, min(rounds, 15))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
@@ -132,6 +136,14 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         # A round of the ledger's takes milliseconds: a few of them would be noise.
         measure("ledger", lambda: ledger(folder, max(rounds, LEDGER_ROUNDS), history=history))
     return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
+
+
+def _memory(measure: Measure, folder: Path, images_dir: Path, rounds: int) -> list[Skipped]:
+    if (lacks := kept_memory.missing()) is not None:
+        return [lacks]
+    with open_platform(folder, images_dir, settings=kept_memory.settings(folder)) as running:
+        measure("memory", lambda: kept_memory.memory(running, rounds))
+    return []
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """A server that dies while what runs is kept, goes on or is dropped: audits what it finds, repeats what was
-not answered, then begins the next thing with a lit fuse. Runs in a process of its own; tells its parent over a
-pipe.
+not answered, then begins the next thing with a lit fuse. Runs in a process of its own, and tells its parent
+over a pipe.
 """
 
 from __future__ import annotations
