@@ -1681,6 +1681,54 @@ func (c *Client) CutKey(ctx context.Context, in CutKeyInput) (*NewDelegatedKey, 
 	return send[NewDelegatedKey](ctx, c, operation{id: "cutKey", method: "POST", path: "/v1/keys/delegated", sends: "application/json"}, in)
 }
 
+// ShowClientRequestInput is what ShowClientRequest can be told.
+type ShowClientRequestInput struct {
+	// Shown in the browser.
+	Code string `json:"-" path:"code"`
+}
+
+// ShowClientRequest: Show which program asks to act for you, by the code in your browser. GET /v1/keys/requests/{code}
+func (c *Client) ShowClientRequest(ctx context.Context, in ShowClientRequestInput) (*ClientRequest, error) {
+	return send[ClientRequest](ctx, c, operation{id: "showClientRequest", method: "GET", path: "/v1/keys/requests/{code}"}, in)
+}
+
+// AllowClientInput is what AllowClient can be told.
+type AllowClientInput struct {
+	// Shown in the browser.
+	Code string `json:"-" path:"code"`
+
+	// Of its key. Default: as it calls itself.
+	Name *string `json:"name,omitempty"`
+
+	// Moved from your balance to its own.
+	BudgetSats *int64 `json:"budget_sats,omitempty"`
+
+	// What it may do. Default: what it asked for.
+	Scopes []string `json:"scopes,omitempty"`
+
+	// Sandboxes at once.
+	Slots *int64 `json:"slots,omitempty"`
+
+	// Default: in 30 days.
+	ExpiresAt *string `json:"expires_at,omitempty"`
+}
+
+// AllowClient: Let a program act for this account that asked in a browser: it gets a delegated key of its own. POST /v1/keys/requests/{code}/allow
+func (c *Client) AllowClient(ctx context.Context, in AllowClientInput) (*ClientRequest, error) {
+	return send[ClientRequest](ctx, c, operation{id: "allowClient", method: "POST", path: "/v1/keys/requests/{code}/allow", sends: "application/json"}, in)
+}
+
+// RefuseClientInput is what RefuseClient can be told.
+type RefuseClientInput struct {
+	// Shown in the browser.
+	Code string `json:"-" path:"code"`
+}
+
+// RefuseClient: Refuse a program that asked in a browser to act for this account. DELETE /v1/keys/requests/{code}
+func (c *Client) RefuseClient(ctx context.Context, in RefuseClientInput) error {
+	return c.nothing(ctx, operation{id: "refuseClient", method: "DELETE", path: "/v1/keys/requests/{code}"}, in)
+}
+
 // TopUpKeyInput is what TopUpKey can be told.
 type TopUpKeyInput struct {
 	PublicKey string `json:"-" path:"public_key"`

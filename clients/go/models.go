@@ -74,6 +74,24 @@ type AdjustAccount struct {
 	Reason string `json:"reason"`
 }
 
+// AllowClient: What a program gets that asked to act for this account. What is left out gives little.
+type AllowClient struct {
+	// Of its key. Default: as it calls itself.
+	Name *string `json:"name,omitempty"`
+
+	// Moved from your balance to its own.
+	BudgetSats *int64 `json:"budget_sats,omitempty"`
+
+	// What it may do. Default: what it asked for.
+	Scopes []string `json:"scopes,omitempty"`
+
+	// Sandboxes at once.
+	Slots *int64 `json:"slots,omitempty"`
+
+	// Default: in 30 days.
+	ExpiresAt *string `json:"expires_at,omitempty"`
+}
+
 // Answered: A wish that nothing depends on, and what came of it.
 type Answered struct {
 	Wish string `json:"wish"`
@@ -525,6 +543,23 @@ type ChangeWebhook struct {
 type ClaimDomain struct {
 	// A domain of one's own, in ASCII.
 	Domain string `json:"domain"`
+}
+
+// ClientRequest: A program that asks to act for whoever allows it. Nobody has checked its name.
+type ClientRequest struct {
+	Code string `json:"code"`
+
+	ClientID string `json:"client_id"`
+
+	ClientName string `json:"client_name"`
+
+	// Where its answer, and with it the key, goes.
+	AnsweredAt string `json:"answered_at"`
+
+	Scopes []string `json:"scopes"`
+
+	// RFC 3339, UTC.
+	EndsAt time.Time `json:"ends_at"`
 }
 
 // CloneImage: What is left out is as in the original; a clone is private unless it says otherwise.

@@ -12,7 +12,9 @@ from tests.support.platforms import Up, scripted_platform
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with scripted_platform(tmp_path_factory.mktemp("platform") / "state") as running:
+    with scripted_platform(
+        tmp_path_factory.mktemp("platform") / "state", webhook_allow_private=True
+    ) as running:
         yield running
 
 

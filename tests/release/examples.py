@@ -46,6 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "setKeyExpiry": {"expires_at": "2100-01-01T00:00:00Z"},
     "buyKey": {"tier": 1, "months": 1},
     "cutKey": {"name": "child", "scopes": ["exec"]},
+    "allowClient": {},
     "topUpKey": {"sats": 1, "id": "{fresh}"},
     "createKey": {"name": "k"},
     "sendSats": {"to": "bob", "sats": 1, "id": "{fresh}", "reason": "a test"},

@@ -11,6 +11,7 @@ import itertools
 from typing import Any
 
 from tests.release.examples import BODIES
+from tests.support.http.oauth import asked_for
 from tests.support.http.signed import Client
 
 # Of nouns that only payments, wallets and other people make.
@@ -74,6 +75,9 @@ class Things:
 
     async def _key_id(self, _: dict[str, str]) -> str:
         return "ssk_" + "0" * 26
+
+    async def _code(self, _: dict[str, str]) -> str:
+        return await asked_for(self._client.http)
 
     async def _public_key(self, _: dict[str, str]) -> str:
         made = await self._post("/v1/keys/delegated", {"name": "c", "scopes": ["exec"]})

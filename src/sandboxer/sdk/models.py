@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from sandboxer.wire.invoices import RateList as RateList
     from sandboxer.wire.invoices import Refund as Refund
     from sandboxer.wire.invoices import RefundList as RefundList
+    from sandboxer.wire.keys import ClientRequest as ClientRequest
     from sandboxer.wire.keys import DelegatedKey as DelegatedKey
     from sandboxer.wire.keys import Key as Key
     from sandboxer.wire.keys import KeyList as KeyList
@@ -217,6 +218,7 @@ _HOMES = {
     "CellEnd": "sandboxer.wire.sessions:CellEnd",
     "CellError": "sandboxer.wire.sessions:CellError",
     "CellList": "sandboxer.wire.sessions:CellList",
+    "ClientRequest": "sandboxer.wire.keys:ClientRequest",
     "Clones": "sandboxer.wire.snapshots:Clones",
     "Cluster": "sandboxer.wire.platform:Cluster",
     "ClusterHost": "sandboxer.wire.platform:ClusterHost",

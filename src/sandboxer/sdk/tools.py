@@ -207,14 +207,16 @@ def without_secret(result: ToolResult) -> ToolResult:
     return said({**structured, "key": key})
 
 
+# Of a problem, what a result says in its own words.
+_SAID = frozenset({"type", "title", "status", "detail", "code", "next_step", "fault", "request_id"})
+
+
 def refused(error: SdkError) -> ToolResult:
     """Returns the result that says what went wrong, and what to do now."""
     structured: dict[str, Any] = {"code": error.code, "detail": str(error), "next_step": error.next_step}
     if isinstance(error, ApiError):
         structured |= {"status": error.status, "fault": error.fault}
-        facts = error.problem.get("facts")
-        structured |= {"facts": facts} if facts else {}
-        structured |= {"errors": error.problem["errors"]} if error.problem.get("errors") else {}
+        structured |= {name: fact for name, fact in error.problem.items() if name not in _SAID}
     text = f"{error} {error.next_step}".strip()
     if errors := structured.get("errors"):
         text += " " + json.dumps(errors, ensure_ascii=False)

@@ -87,6 +87,43 @@ class DelegateKey(Request):
     caps: Caps = Caps()
 
 
+ClientCode = Annotated[
+    str,
+    Field(
+        pattern="^[B-Z]{4}-[B-Z]{4}$",
+        max_length=9,
+        description="Shown in the browser.",
+        examples=["BCDF-GHJK"],
+    ),
+]
+
+
+class AllowClient(Request):
+    """What a program gets that asked to act for this account. What is left out gives little."""
+
+    name: Annotated[Name | None, Field(description="Of its key. Default: as it calls itself.")] = None
+    budget_sats: Annotated[
+        int, Field(ge=0, le=MAX_SATS, description="Moved from your balance to its own.")
+    ] = 0
+    scopes: Annotated[
+        list[Annotated[str, Field(max_length=64)]] | None,
+        Field(max_length=32, description="What it may do. Default: what it asked for."),
+    ] = None
+    slots: Annotated[int | None, Field(ge=0, le=1_000_000, description="Sandboxes at once.")] = None
+    expires_at: Annotated[When | None, Field(description="Default: in 30 days.")] = None
+
+
+class ClientRequest(Answer):
+    """A program that asks to act for whoever allows it. Nobody has checked its name."""
+
+    code: str
+    client_id: str
+    client_name: str
+    answered_at: Annotated[str, Field(description="Where its answer, and with it the key, goes.")]
+    scopes: list[str]
+    ends_at: Moment
+
+
 class DelegatedKey(Answer):
     public_key: str
     account: str

@@ -22,6 +22,7 @@ from sandboxer import __version__
 from sandboxer.access.connections import Front
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityRepository, LocalUsers
+from sandboxer.accounts.clients.use_cases import ClientDependencies, Clients
 from sandboxer.accounts.limits import Limiter, LimitPolicy, Network, parse_networks
 from sandboxer.accounts.records import NO_OFFERS, PaymentOffers
 from sandboxer.backends.contract import Backend, HasParts
@@ -53,6 +54,7 @@ from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
+from sandboxer.wire.mcp import PATH
 from sandboxer.wiring.backends import BoundBackends, open_bound
 from sandboxer.wiring.dependencies import (
     UpperDependencies,
@@ -90,6 +92,7 @@ class Platform(UpperDependencies):
     bearers: BearerTokens
     sandbox_tokens: SandboxTokens
     local_users: LocalUsers
+    clients: Clients
     authorities: AuthorityRepository
     limiter: Limiter
     limits: LimitPolicy
@@ -161,6 +164,7 @@ async def open_platform(
             bearers=BearerTokens(keys, store),
             sandbox_tokens=SandboxTokens(keys, store, seal.derive("tokens of sandboxes")),
             local_users=_local_users(settings, store, clock),
+            clients=_open_clients(settings, store, clock, keys, webhooks, above),
             authorities=authorities,
             limiter=Limiter(),
             limits=settings.limits,
@@ -178,6 +182,27 @@ async def open_platform(
             payment_offers=payments.offers,
             **{each.name: getattr(above, each.name) for each in fields(above)},
         )
+
+
+def _open_clients(
+    settings: Settings, store: Store, clock: Clock, keys: Keys, webhooks: Webhooks, above: UpperDependencies
+) -> Clients:
+    url = settings.url.rstrip("/")
+    return Clients(
+        ClientDependencies(
+            store=store,
+            clock=clock,
+            keys=keys,
+            key_life=KeyLife(keys, store, clock),
+            bearers=BearerTokens(keys, store),
+            slots=above.admission.slots,
+            carrier=webhooks.carrier,
+            limits=settings.limits,
+            is_charged=settings.is_charged,
+            allow_private=settings.webhook_allow_private,
+            resources=(url + PATH, url),
+        )
+    )
 
 
 def _make_ready(settings: Settings) -> None:

@@ -910,6 +910,30 @@ export interface CutKeyInput extends m.DelegateKey {
 export const cutKey = (asked: CutKeyInput): Call<m.NewDelegatedKey> =>
   call({ id: "cutKey", method: "POST", path: "/v1/keys/delegated", headers: {"idempotency_key": "idempotency-key"}, sends: "json" }, asked);
 
+export interface ShowClientRequestInput {
+  /** Shown in the browser. */
+  code: string;
+}
+/** Show which program asks to act for you, by the code in your browser. `GET /v1/keys/requests/{code}` */
+export const showClientRequest = (asked: ShowClientRequestInput): Call<m.ClientRequest> =>
+  call({ id: "showClientRequest", method: "GET", path: "/v1/keys/requests/{code}" }, asked);
+
+export interface AllowClientInput extends m.AllowClient {
+  /** Shown in the browser. */
+  code: string;
+}
+/** Let a program act for this account that asked in a browser: it gets a delegated key of its own. `POST /v1/keys/requests/{code}/allow` */
+export const allowClient = (asked: AllowClientInput): Call<m.ClientRequest> =>
+  call({ id: "allowClient", method: "POST", path: "/v1/keys/requests/{code}/allow", sends: "json" }, asked);
+
+export interface RefuseClientInput {
+  /** Shown in the browser. */
+  code: string;
+}
+/** Refuse a program that asked in a browser to act for this account. `DELETE /v1/keys/requests/{code}` */
+export const refuseClient = (asked: RefuseClientInput): Call<void> =>
+  call({ id: "refuseClient", method: "DELETE", path: "/v1/keys/requests/{code}", reads: "none" }, asked);
+
 export interface TopUpKeyInput extends m.TopUpKey {
   public_key: string;
 }

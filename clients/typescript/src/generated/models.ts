@@ -53,6 +53,20 @@ export interface AdjustAccount {
   reason: string;
 }
 
+/** What a program gets that asked to act for this account. What is left out gives little. */
+export interface AllowClient {
+  /** Of its key. Default: as it calls itself. */
+  name?: string | null;
+  /** Moved from your balance to its own. */
+  budget_sats?: number;
+  /** What it may do. Default: what it asked for. */
+  scopes?: Array<string> | null;
+  /** Sandboxes at once. */
+  slots?: number | null;
+  /** Default: in 30 days. */
+  expires_at?: string | null;
+}
+
 /** A wish that nothing depends on, and what came of it. */
 export interface Answered {
   wish: string;
@@ -385,6 +399,18 @@ export interface ChangeWebhook {
 export interface ClaimDomain {
   /** A domain of one's own, in ASCII. */
   domain: string;
+}
+
+/** A program that asks to act for whoever allows it. Nobody has checked its name. */
+export interface ClientRequest {
+  code: string;
+  client_id: string;
+  client_name: string;
+  /** Where its answer, and with it the key, goes. */
+  answered_at: string;
+  scopes: Array<string>;
+  /** RFC 3339, UTC. */
+  ends_at: string;
 }
 
 /** What is left out is as in the original; a clone is private unless it says otherwise. */

@@ -1,4 +1,4 @@
-"""`key create|list|update|delete|delegate|tree|rotate|bearer|suspend|…`: who may call, with how much."""
+"""`key create|list|update|delete|delegate|allow|tree|rotate|bearer|…`: who may call, with how much."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.output import ago, columns, facts_table
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, plain
 from sandboxer.edges.cli.verbs import Answer, Row, as_it_is, group, rows, verb
 from sandboxer.kernel.errors import Ambiguous, NotFound
 from sandboxer.sdk.credentials import NOBODY
@@ -116,6 +116,42 @@ def delegate_key(
     """
     wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
     return _show_once(platform.keys.delegate(name, scope, **wish))
+
+
+@verb(app, "allow", may_need_proof=True)
+def allow_client(
+    platform: Sandboxer,
+    code: Annotated[str, typer.Argument(help="The code that your browser shows.")],
+    budget: Annotated[int, typer.Option(min=0, help="Sats, moved from your balance.")] = 0,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="What it may do; repeat it. Default: what it asked for."),
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=0, help="Sandboxes at once.")] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="When it ends (RFC 3339). Default: in 30 days.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Tell it that it may not.")] = False,
+) -> Answer:
+    """Let a program act for you that asked in your browser: it gets a key of its own, which you can delete.
+
+    Examples:
+
+        sandboxer key allow BCDF-GHJK --slots 2
+
+        sandboxer key allow BCDF-GHJK --refuse
+    """
+    if refuse:
+        platform.keys.refuse(code)
+        return Answer({"code": code, "refused": True}, "refused", code)
+    asks = platform.keys.asking(code)
+    if not yes:
+        err.print(plain(f"{asks.client_name} asks to act for you; its answer goes to {asks.answered_at}."))
+        typer.confirm("Did you begin this, and is it allowed?", abort=True, err=True)
+    wish = {"budget_sats": budget, "scopes": scope, "slots": slots, "expires_at": expires_at}
+    asks = platform.keys.allow(code, **wish)
+    return Answer(asks, "allowed", plain(asks.client_name), note="Your browser goes on by itself.")
 
 
 @verb(app, "tree")

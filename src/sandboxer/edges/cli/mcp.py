@@ -14,7 +14,7 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import StateDir, Url
 from sandboxer.kernel.program import late
-from sandboxer.sdk.credentials import NOBODY, Credentials, find_credentials
+from sandboxer.sdk.credentials import Credentials, find_credentials
 from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.tools import OFFERS
 
@@ -81,13 +81,15 @@ def mcp(
 
 
 def _credentials(url: str | None, state_dir: Path | None) -> Credentials:
-    """Returns the key that other verbs use; without one, strangers' tools are served."""
+    """Returns the key that other verbs use. Without one, strangers' tools are served, and the key that comes
+    with a first purchase is used from then on.
+    """
     try:
         return find_credentials(url=url, owner_file=None if state_dir is None else state_dir / "owner.json")
     except MissingCredentials:
         if url is None:
             raise
-        return Credentials(NOBODY, "", url)
+        return Credentials("", "", url)
 
 
 def _program() -> str:

@@ -17,6 +17,7 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.authentication import Authentication
 from sandboxer.edges.http.envelope import Envelope
 from sandboxer.edges.http.matcher import Binding, Dispatch, Matcher, Matching, Routes
+from sandboxer.edges.mcp.door import McpDoor
 from sandboxer.edges.unsandbox.door import UnsandboxDoor
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.program import late
@@ -77,6 +78,7 @@ ROUTES = (
     Routes(f"{_HERE}.front", "/", "/openapi.json"),
     Routes(f"{_HERE}.discovery", "/llms.txt", "/.well-known/sandboxer.json"),
     Routes(f"{_HERE}.keys", "/v1/keys"),
+    Routes(f"{_HERE}.clients", "/v1/keys/requests"),
     Routes(
         f"{_HERE}.payments.payments",
         "/v1/topups",
@@ -104,7 +106,10 @@ E2B_ROUTES = tuple(
     for name in ("sandboxes", "disks", "templates", "volumes", "processes", "filesystem", "files", "code")
 )
 # Of the MCP server, which has its own words for what is asked of it.
-MCP_ROUTES = (Routes("sandboxer.edges.mcp.routes", mcp.PATH),)
+MCP_ROUTES = (
+    Routes("sandboxer.edges.mcp.routes", mcp.PATH),
+    Routes("sandboxer.edges.mcp.oauth", mcp.RESOURCE, mcp.SERVER, mcp.OAUTH),
+)
 
 # And for clients of unsandbox.
 UNSANDBOX_ROUTES = tuple(
@@ -126,6 +131,7 @@ def create_app(platform: Platform, routes: Sequence[Routes] = ROUTES) -> Starlet
         middleware=[
             Middleware(UnsandboxDoor),
             Middleware(E2bDoor, domain=platform.settings.proxy_domain),
+            Middleware(McpDoor, settings=platform.settings),
             Middleware(Matching, matcher=matcher),
             Middleware(
                 Envelope,

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,14 +28,16 @@ from sandboxer.edges.mcp.inside import Inside, called_by
 from sandboxer.edges.mcp.server import Context, ToolServer
 from sandboxer.kernel.errors import Forbidden, Unauthenticated
 from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.calls.keys import issue_bearer
 from sandboxer.sdk.credentials import NOBODY, Credentials
 from sandboxer.sdk.errors import SdkError
-from sandboxer.sdk.tools import OFFERS, Offer, tool_named
+from sandboxer.sdk.tools import OFFERS, Offer, ToolResult, said, tool_named
 from sandboxer.wire import mcp as operations
 from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
 MAX_SESSIONS = 1000
+_HERE = "http://localhost"
 _SESSION = "mcp-session-id"
 # What a stranger may ask besides tools that are open to it.
 _OPEN = frozenset(
@@ -58,8 +61,13 @@ class McpServer:
     """Serves MCP for one platform, until that closes."""
 
     def __init__(self, platform: Platform) -> None:
-        line = AsyncLine(Credentials(NOBODY, "", "http://localhost"), transport=Inside())
-        tools = ToolServer(line, offer_of=_offer, within=lambda one: called_by(_request(one).scope))
+        line = AsyncLine(Credentials(NOBODY, "", _HERE), transport=Inside())
+        tools = ToolServer(
+            line,
+            offer_of=_offer,
+            within=lambda one: called_by(_request(one).scope),
+            finish=_with_token if platform.settings.bearer_tokens else None,
+        )
         words: dict[str, Any] = {"app": tools.server, "max_request_body_size": MAX_BODY}
         self._sessions = StreamableHTTPSessionManager(**words, max_sessions=MAX_SESSIONS)
         self._alone = StreamableHTTPSessionManager(**words, stateless=True)
@@ -91,13 +99,27 @@ async def serve(asked: Asked) -> Response:
     request = asked.request
     _demand_origin(request)
     body = await request.body()
-    said = _said(body)
+    asks = _said(body)
     if STRANGER in request.scope:
-        _demand_open(asked.platform, request, said)
+        _demand_open(asked.platform, request, asks)
         return _Served(_server(request), body, keeps=False)
     request.scope["user"] = _user(request.scope)
-    keeps = request.method != "POST" or said.get("method") == "initialize" or _SESSION in request.headers
+    keeps = request.method != "POST" or asks.get("method") == "initialize" or _SESSION in request.headers
     return _Served(_server(request), body, keeps=keeps)
+
+
+async def _with_token(result: ToolResult) -> ToolResult:
+    """A wallet's first purchase brings a key. A host of models signs nothing: it is given a token of that key
+    besides, which it sends from then on.
+    """
+    key = (result.structured or {}).get("key") if result.settled is not None else None
+    if not isinstance(key, dict) or result.structured is None:
+        return result
+    owner = Credentials(key["public_key"], key["secret_key"], _HERE)
+    line = AsyncLine(owner, transport=Inside())
+    made = await line.send(issue_bearer(owner.public_key))
+    known = said({**result.structured, "key": {**key, "bearer_token": made.bearer_token}})
+    return replace(known, settled=result.settled)
 
 
 def _server(request: Request) -> McpServer:
@@ -137,11 +159,13 @@ def _said(body: bytes) -> Mapping[str, Any]:
 def _demand_open(platform: Platform, request: Request, said: Mapping[str, Any]) -> None:
     """Raises Unauthenticated if strangers are not served what this asks for."""
     method = said.get("method")
-    if request.method != "POST" or "method" not in said or method in _OPEN:
+    is_looking = request.method != "POST" or "method" not in said or method in _OPEN
+    # `/mcp?login=1` is for hosts that ask their user to sign in before anything else.
+    if is_looking and "login" not in request.query_params:
         return
     params = said.get("params")
     name = params.get("name") if method == "tools/call" and isinstance(params, dict) else None
-    if isinstance(name, str) and _is_open(name):
+    if isinstance(name, str) and "login" not in request.query_params and _is_open(platform, name):
         return
     raise Unauthenticated(
         why="nobody is named who asks for this",
@@ -150,12 +174,13 @@ def _demand_open(platform: Platform, request: Request, said: Mapping[str, Any]) 
     )
 
 
-def _is_open(name: str) -> bool:
+def _is_open(platform: Platform, name: str) -> bool:
     try:
-        return tool_named(name).is_public
+        tool = tool_named(name)
     except SdkError:
         # The server says that there is no such tool.
         return True
+    return tool.is_public and not (tool.is_payable and not platform.settings.is_charged)
 
 
 def _demand_origin(request: Request) -> None:

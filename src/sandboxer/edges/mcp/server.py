@@ -9,7 +9,7 @@ import asyncio
 import base64
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any
@@ -42,7 +42,8 @@ LONGEST_PIECE = 4096
 class ToolServer:
     """Answers MCP by a line to a platform.
 
-    `offer_of` says which tools a request is offered; `within` wraps the work of each request.
+    `offer_of` says which tools a request is offered, `within` wraps the work of each request, and `finish`
+    has the last word on a tool's result.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class ToolServer:
         *,
         offer_of: Callable[[Context], Offer],
         within: Callable[[Context], AbstractContextManager[object]] = lambda _: nullcontext(),
+        finish: Callable[[ToolResult], Awaitable[ToolResult]] | None = None,
     ) -> None:
         self._tools = AsyncTools(line)
         self._documents = Documents(line)
         self._offer_of = offer_of
         self._within = within
+        self._finish = finish
         self.server: Server[Any] = Server(
             "sandboxer",
             version=__version__,
@@ -82,6 +85,8 @@ class ToolServer:
         with self._within(context):
             async with _telling(context) as tell:
                 result = await self._tools.run(params.name, params.arguments, on_output=tell, payment=payment)
+            if self._finish is not None:
+                result = await self._finish(result)
         return shown(result, params.arguments or {})
 
     async def _list_resources(

@@ -136,13 +136,30 @@ class Carrier:
         """`owner` is the account whose message it is: for whom the look-up of its host's name counts."""
         began = time.monotonic()
         _owner.set(owner)
-        status, failure, reason = None, None, "accepted"
+        signed = {"content-type": "application/json", **headers}
+        status, failure, reason, _ = await self._tried("POST", url, signed, body)
+        took = int((time.monotonic() - began) * 1000)
+        return Outcome(failure=failure, reason=reason, status=status, took_ms=took)
+
+    async def fetch(self, url: str, *, owner: str = "platform") -> bytes:
+        """Returns the document at an address that somebody named. Raises InvalidRequest."""
+        _owner.set(owner)
+        _, failure, reason, content = await self._tried("GET", url, {"accept": "application/json"}, None)
+        if failure is not None:
+            raise InvalidRequest(field="url", why=f"what is there could not be read: {reason}")
+        return content
+
+    async def _tried(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[int | None, Failure | None, str, bytes]:
+        """Returns the status of the answer, what went wrong, in words, and the answer's body."""
+        status, failure, reason, content = None, None, "accepted", b""
         try:
             target = parse_target(url, allow_private=self._allow_private)
             # Before the receiver's time begins: what is loaded for the first message is not its delay.
             pool = self._pool or await self._open_pool()
             async with asyncio.timeout(self._timeout_s):
-                status = await self._post(pool, target.url, headers, body)
+                status, content = await self._exchange(pool, method, target.url, headers, body)
         except _CannotGo as error:
             failure, reason = error.failure, str(error)
         except InvalidRequest as error:
@@ -155,30 +172,31 @@ class Carrier:
             failure, reason = Failure.BROKEN, f"the connection broke: {_brief(error)}"
         if status is not None and failure is None:
             failure, reason = _of_status(status)
-        took = int((time.monotonic() - began) * 1000)
-        return Outcome(failure=failure, reason=reason, status=status, took_ms=took)
+        return status, failure, reason, content
 
-    async def _post(
-        self, pool: httpcore.AsyncConnectionPool, url: str, headers: Mapping[str, str], body: bytes
-    ) -> int:
-        signed = [
-            ("content-type", "application/json"),
-            ("user-agent", "sandboxer-webhooks/1"),
-            *headers.items(),
-        ]
+    async def _exchange(
+        self,
+        pool: httpcore.AsyncConnectionPool,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+    ) -> tuple[int, bytes]:
+        sent = [("user-agent", "sandboxer-webhooks/1"), *headers.items()]
         limits = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s, "pool": CONNECT_S}
         async with pool.stream(
-            "POST", url, headers=signed, content=body, extensions={"timeout": limits}
+            method, url, headers=sent, content=body, extensions={"timeout": limits}
         ) as answer:
-            read = 0
+            read, content = 0, bytearray()
             async for chunk in answer.aiter_stream():
+                content += chunk
                 read += max(len(chunk), PIECE_COSTS)
                 if read > MAX_ANSWER_BYTES:
                     raise _CannotGo(
                         Failure.TOO_LARGE,
                         f"the answer's body is larger than {MAX_ANSWER_BYTES} bytes, or in too many pieces",
                     )
-            return answer.status
+            return answer.status, bytes(content)
 
 
 class _Pinned(AsyncNetworkBackend):

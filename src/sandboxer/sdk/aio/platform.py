@@ -40,6 +40,23 @@ class AsyncKeys(AsyncNoun):
         """
         return await self._line.send(keys.cut_key(name=name, scopes=scopes, **wish))
 
+    async def asking(self, code: str) -> models.ClientRequest:
+        """Returns which program asks to act for you, by the code that your browser shows."""
+        return await self._line.send(keys.show_client_request(code))
+
+    async def allow(self, code: str, **wish: Any) -> models.ClientRequest:
+        """Lets that program act for this account, by a delegated key of its own. `wish` is `name`,
+        `budget_sats`, `scopes`, `slots`, `expires_at`.
+
+        Examples:
+            >>> asks = await client.keys.allow("BCDF-GHJK", slots=2)  # doctest: +SKIP
+        """
+        return await self._line.send(keys.allow_client(code, **wish))
+
+    async def refuse(self, code: str) -> None:
+        """Tells that program that it may not."""
+        await self._line.send(keys.refuse_client(code))
+
     async def top_up(self, public_key: str, sats: int, *, id: str) -> models.DelegatedKey:
         """Gives a child key more sats; the same id gives once."""
         return await self._line.send(keys.top_up_key(public_key, sats=sats, id=id))

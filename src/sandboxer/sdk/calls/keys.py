@@ -10,6 +10,7 @@ from sandboxer.sdk.call import NOTHING, Call, headers_of, json_body, target_of
 
 if TYPE_CHECKING:
     from sandboxer.wire.keys import (
+        ClientRequest,
         DelegatedKey,
         KeyList,
         KeyNode,
@@ -136,6 +137,48 @@ def cut_key(
         ),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,
+    )
+
+
+def show_client_request(code: str) -> Call[ClientRequest]:
+    """Show which program asks to act for you, by the code in your browser."""
+    return Call(
+        operation="showClientRequest",
+        method="GET",
+        target=target_of("/v1/keys/requests/{}", code),
+        answer="sandboxer.wire.keys:ClientRequest",
+    )
+
+
+def allow_client(
+    code: str,
+    *,
+    name: str | None = None,
+    budget_sats: int | None = None,
+    scopes: Sequence[str] | None = None,
+    slots: int | None = None,
+    expires_at: str | None = None,
+) -> Call[ClientRequest]:
+    """Let a program act for this account that asked in a browser: it gets a delegated key of its own."""
+    return Call(
+        operation="allowClient",
+        method="POST",
+        target=target_of("/v1/keys/requests/{}/allow", code),
+        answer="sandboxer.wire.keys:ClientRequest",
+        body=json_body(
+            {}, name=name, budget_sats=budget_sats, scopes=scopes, slots=slots, expires_at=expires_at
+        ),
+        headers=headers_of(content_type="application/json"),
+    )
+
+
+def refuse_client(code: str) -> Call[None]:
+    """Refuse a program that asked in a browser to act for this account."""
+    return Call(
+        operation="refuseClient",
+        method="DELETE",
+        target=target_of("/v1/keys/requests/{}", code),
+        answer=NOTHING,
     )
 
 

@@ -17,6 +17,9 @@ from sandboxer.wire.auth import (
     WalletList,
 )
 from sandboxer.wire.keys import (
+    AllowClient,
+    ClientCode,
+    ClientRequest,
     CreateKey,
     DelegatedKey,
     DelegateKey,
@@ -53,6 +56,10 @@ class WalletPath(Parameters):
 
 class PublicKeyPath(Parameters):
     public_key: Annotated[str, Field(pattern="^sbx-pk-[0-9a-hjkmnp-tv-z]{26}$", max_length=33)]
+
+
+class ClientPath(Parameters):
+    code: ClientCode
 
 
 class EndSessionsQuery(Parameters):
@@ -211,6 +218,24 @@ DELEGATE_KEY = _DELEGATION.operation(
     idempotency=Idempotency.SECRET,
     failures=(402, 409, 428),
     tools=(Tool(),),
+)
+_CLIENT = _DELEGATION.below("/v1/keys/requests/{code}", ClientPath)
+SHOW_CLIENT_REQUEST = replace(_CLIENT, rate=RateClass.AUTH).operation(
+    "showClientRequest",
+    "GET",
+    "Show which program asks to act for you, by the code in your browser",
+    ClientRequest,
+)
+ALLOW_CLIENT = replace(_CLIENT, rate=RateClass.AUTH).operation(
+    "allowClient",
+    "POST /allow",
+    "Let a program act for this account that asked in a browser: it gets a delegated key of its own",
+    ClientRequest,
+    body=AllowClient,
+    failures=(428,),
+)
+REFUSE_CLIENT = replace(_CLIENT, rate=RateClass.AUTH).operation(
+    "refuseClient", "DELETE", "Refuse a program that asked in a browser to act for this account", Nothing()
 )
 TOP_UP_KEY = _KEY.operation(
     "topUpKey",
