@@ -25,6 +25,7 @@ from bench.scenarios.execute import execute
 from bench.scenarios.fairness import UNCOUNTED, fairness, fairness_as_shipped
 from bench.scenarios.inception import inception
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
+from bench.scenarios.mcp import mcp
 from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
 from bench.scenarios.sessions import sessions
@@ -39,7 +40,7 @@ RESULTS = Path(__file__).parent / "results"
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
 # Each of these on one of its own.
 APART = ("e2b", "warm", "fairness", "silence", "inception", "memory")
-SCENARIOS = (*SANDBOXES, *APART, "egress", "signed", "startup", "ledger")
+SCENARIOS = (*SANDBOXES, *APART, "egress", "signed", "mcp", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -131,6 +132,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
         measure("signed", lambda: signed(folder, rounds))
+        measure("mcp", lambda: mcp(folder, rounds))
         measure("startup", lambda: startup(folder, min(rounds, 15)))
         history = QUICK_HISTORY if words.quick else words.transfers
         # A round of the ledger's takes milliseconds: a few of them would be noise.

@@ -156,7 +156,7 @@ async def test_the_official_client_is_let_in_and_has_a_key_of_its_own(up: Up, er
         pytest.raises(AuthenticationFailed),
         Sandboxer(url=up.url, api_key=memory.tokens.access_token) as gone,
     ):
-        gone.account.show()
+        gone.account.me()
 
 
 async def test_a_client_that_has_a_document_is_known_by_its_address(up: Up, documents: Documents) -> None:

@@ -5,19 +5,26 @@ name of who called the tool, and nothing travels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
-import httpx
 from starlette.types import ASGIApp, Message, Scope
 
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http.authentication import CALLER, KNOWN
 from sandboxer.identity.keys import PREFIX
 from sandboxer.identity.sessions.tokens import HEADER
+from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.call import Answer, Call, problem_of
+from sandboxer.sdk.credentials import Credentials
+from sandboxer.sdk.errors import Unreachable
+from sandboxer.sdk.exchange import Signer, required_by
 
+T = TypeVar("T")
+HERE = "http://localhost"
 # Where it came from, so that limits hold for the same address; what it is part of.
 _PASSED_ON = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"traceparent"})
 _TOKENS = (b"bearer " + PREFIX.encode(), b"bearer " + HEADER.encode())
@@ -34,25 +41,50 @@ def called_by(outer: Scope) -> Iterator[None]:
         _outer.reset(token)
 
 
-class Inside(httpx.AsyncBaseTransport):
-    """Hands requests to the app that runs it."""
+class InsideLine(AsyncLine):
+    """Hands calls to the app that runs it. Nothing is tried again: what is lost here is lost."""
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    def __init__(self, credentials: Credentials) -> None:
+        self.signer = Signer(credentials)
+        self.url = HERE
+
+    async def close(self) -> None:
+        """There is no connection."""
+
+    @asynccontextmanager
+    async def open(self, call: Call[T]) -> AsyncIterator[Any]:
+        """Yields what is used of an answer by HTTP: `status_code`, `headers`, `aiter_bytes()`."""
         outer = _outer.get()
-        exchange = _Exchange(outer["app"], _scope(request, outer), await request.aread())
-        head = await exchange.head()
-        return httpx.Response(head["status"], headers=head["headers"], stream=exchange)
+        head = self.signer.headers(call)
+        exchange = _Exchange(outer["app"], _scope(call, head, outer), b"".join(call.body.open()))
+        try:
+            await exchange.begin()
+            if exchange.status_code >= 400 and exchange.status_code not in call.also_reads:
+                content = b"".join([piece async for piece in exchange.aiter_bytes()])
+                error = problem_of(Answer(exchange.status_code, exchange.headers, content))
+                error.payment = required_by(exchange.status_code, exchange.headers)
+                raise error
+            yield exchange
+        finally:
+            await exchange.aclose()
+
+    async def send(self, call: Call[T]) -> T:
+        async with self.open(call) as answer:
+            content = b"".join([piece async for piece in answer.aiter_bytes()])
+        return call.read(Answer(answer.status_code, answer.headers, content))
 
 
-def _scope(request: httpx.Request, outer: Scope) -> Scope:
-    path, _, query = request.extensions["target"].partition(b"?")
-    headers = [(name.lower(), value) for name, value in request.headers.raw]
+def _scope(call: Call[T], head: Mapping[str, str], outer: Scope) -> Scope:
+    path, _, query = call.target.encode("ascii").partition(b"?")
+    headers = [
+        (name.encode(), value.encode("latin-1")) for name, value in {"host": "localhost", **head}.items()
+    ]
     headers += [(name, value) for name, value in outer["headers"] if _is_passed_on(name, value)]
     scope: Scope = {
         "type": "http",
         "asgi": outer["asgi"],
         "http_version": "1.1",
-        "method": request.method,
+        "method": call.method,
         "scheme": outer["scheme"],
         "path": unquote(path.decode("ascii")),
         "raw_path": path,
@@ -76,10 +108,12 @@ def _is_passed_on(name: bytes, value: bytes) -> bool:
     return name in _PASSED_ON or (name == b"authorization" and value.lower().startswith(_TOKENS))
 
 
-class _Exchange(httpx.AsyncByteStream):
+class _Exchange:
     """One request to the app, which runs beside its reader and ends with it."""
 
     def __init__(self, app: ASGIApp, scope: Scope, body: bytes) -> None:
+        self.status_code = 0
+        self.headers: Mapping[str, str] = {}
         self._said: asyncio.Queue[Message | None] = asyncio.Queue()
         self._asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         self._task = asyncio.create_task(self._run(app, scope), name="tool call")
@@ -99,19 +133,14 @@ class _Exchange(httpx.AsyncByteStream):
     async def _send(self, message: Message) -> None:
         self._said.put_nowait(message)
 
-    async def head(self) -> Message:
-        """Returns how the answer begins. Raises httpx.ReadError if there is none."""
-        try:
-            message = await self._said.get()
-        except asyncio.CancelledError:
-            await self.aclose()
-            raise
-        if message is None:
-            await self.aclose()
-            raise httpx.ReadError("the request ended without an answer")
-        return message
+    async def begin(self) -> None:
+        """Waits for the head of the answer. Raises Unreachable if there is none."""
+        if (message := await self._said.get()) is None:
+            raise Unreachable("The request ended without an answer.", next_step="Try again.")
+        self.status_code = message["status"]
+        self.headers = {name.decode().lower(): value.decode("latin-1") for name, value in message["headers"]}
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
         while (message := await self._said.get()) is not None:
             if body := message.get("body"):
                 yield bytes(body)

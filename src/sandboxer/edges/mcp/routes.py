@@ -24,10 +24,9 @@ from starlette.types import Receive, Scope, Send
 
 from sandboxer.edges.http.authentication import CALLER, MAX_BODY, STRANGER, replayed
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.mcp.inside import Inside, called_by
+from sandboxer.edges.mcp.inside import HERE, InsideLine, called_by
 from sandboxer.edges.mcp.server import Context, ToolServer
 from sandboxer.kernel.errors import Forbidden, Unauthenticated
-from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.calls.keys import issue_bearer
 from sandboxer.sdk.credentials import NOBODY, Credentials
 from sandboxer.sdk.errors import SdkError
@@ -37,7 +36,6 @@ from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
 MAX_SESSIONS = 1000
-_HERE = "http://localhost"
 _SESSION = "mcp-session-id"
 # What a stranger may ask besides tools that are open to it.
 _OPEN = frozenset(
@@ -61,9 +59,8 @@ class McpServer:
     """Serves MCP for one platform, until that closes."""
 
     def __init__(self, platform: Platform) -> None:
-        line = AsyncLine(Credentials(NOBODY, "", _HERE), transport=Inside())
         tools = ToolServer(
-            line,
+            InsideLine(Credentials(NOBODY, "", HERE)),
             offer_of=_offer,
             within=lambda one: called_by(_request(one).scope),
             finish=_with_token if platform.settings.bearer_tokens else None,
@@ -115,9 +112,8 @@ async def _with_token(result: ToolResult) -> ToolResult:
     key = (result.structured or {}).get("key") if result.settled is not None else None
     if not isinstance(key, dict) or result.structured is None:
         return result
-    owner = Credentials(key["public_key"], key["secret_key"], _HERE)
-    line = AsyncLine(owner, transport=Inside())
-    made = await line.send(issue_bearer(owner.public_key))
+    owner = Credentials(key["public_key"], key["secret_key"], HERE)
+    made = await InsideLine(owner).send(issue_bearer(owner.public_key))
     known = said({**result.structured, "key": {**key, "bearer_token": made.bearer_token}})
     return replace(known, settled=result.settled)
 

@@ -49,9 +49,7 @@ class Line:
         timeout_s: float = 60.0,
         confirm: Confirmer | None = None,
         payer: Payer | None = None,
-        transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`transport` carries requests some other way than by a connection to the address."""
         self.signer = Signer(credentials, confirm=confirm, payer=payer)
         # Where requests go by a socket of this machine, their address needs a name all the same.
         self.socket = socket_of(credentials.url)
@@ -59,7 +57,7 @@ class Line:
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
         timeout = httpx.Timeout(timeout_s, connect=10.0)
-        by = transport if self.socket is None else httpx.HTTPTransport(uds=self.socket)
+        by = None if self.socket is None else httpx.HTTPTransport(uds=self.socket)
         self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trust_for(self.url), transport=by)
 
     def close(self) -> None:
