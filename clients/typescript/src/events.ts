@@ -19,7 +19,8 @@ export interface Chunk {
 
 /** Another word of a stream, with what it says: `started`, `placed`, `result`, … */
 export interface Said {
-  kind: string;
+  kind: "said";
+  name: string;
   value: Record<string, unknown>;
 }
 
@@ -29,16 +30,19 @@ const MOST_EVENT = 64 * 1024 * 1024;
 /** Yields the events that are complete. Throws BrokenAnswer for one that never is. */
 export async function* serverEvents(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent, void, undefined> {
   const text = new TextDecoder();
-  let held = "";
+  // A line that is not complete, in pieces: a large one comes in thousands.
+  let held: string[] = [];
   let event: ServerEvent = { name: "", data: "" };
   let lines: string[] = [];
   let size = 0;
   for await (const piece of pieces) {
-    held += text.decode(piece, { stream: true });
+    const came = text.decode(piece, { stream: true });
+    held.push(came);
     size += piece.length;
     if (size > MOST_EVENT) throw new BrokenAnswer(`An event is longer than ${MOST_EVENT >> 20} MiB.`);
-    const complete = held.split("\n");
-    held = complete.pop() ?? "";
+    if (!came.includes("\n")) continue;
+    const complete = held.join("").split("\n");
+    held = [complete.pop() ?? ""];
     for (const raw of complete) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (line !== "") {
@@ -53,7 +57,7 @@ export async function* serverEvents(pieces: AsyncIterable<Uint8Array>): AsyncGen
       if (lines.length || event.name) yield { ...event, name: event.name || "message", data: lines.join("\n") };
       event = { name: "", data: "", ...(event.id === undefined ? {} : { id: event.id }) };
       lines = [];
-      size = held.length;
+      size = held[0]?.length ?? 0;
     }
   }
 }
@@ -62,14 +66,10 @@ export async function* serverEvents(pieces: AsyncIterable<Uint8Array>): AsyncGen
 export function pieceOf(event: ServerEvent): Chunk | Said {
   const value = parsed(event.data);
   if (event.name === "error") throw apiError(Number(value["status"] ?? 500), value, value["request_id"] as string);
-  if (event.name !== "stdout" && event.name !== "stderr") return { kind: event.name, value };
+  if (event.name !== "stdout" && event.name !== "stderr") return { kind: "said", name: event.name, value };
   const data = bytesOf(String(value["data"] ?? ""));
   // Each piece as text by itself: one that ends within a character has its rest in the next.
   return { kind: event.name, data, text: new TextDecoder().decode(data), dropped: Number(value["dropped"] ?? 0) };
-}
-
-export function isChunk(piece: Chunk | Said): piece is Chunk {
-  return "data" in piece;
 }
 
 function parsed(data: string): Record<string, unknown> {

@@ -4,7 +4,7 @@ export { type Body, type Call, newIdempotencyKey, streamed, within } from "./cal
 export { Sandboxer, type Settings } from "./client.js";
 export { type Credentials, type Given, findCredentials } from "./credentials.js";
 export * from "./errors.js";
-export { type Chunk, type Said, type ServerEvent, isChunk } from "./events.js";
+export { type Chunk, type Said, type ServerEvent } from "./events.js";
 export { Files } from "./files.js";
 export * as calls from "./generated/calls.js";
 export type * as models from "./generated/models.js";

@@ -50,7 +50,7 @@ export class Sandbox {
     return this.client.send(within(call, (asked.timeout_s ?? LONGEST_DEFAULT_S) + MARGIN_S));
   }
 
-  /** Does the same piece by piece, as it is written; the last piece is `exit`. */
+  /** Does the same piece by piece, as it is written; the last piece says `exit`. */
   stream(what: What, asked: Omit<RunOptions, "encoding"> = {}): AsyncGenerator<Chunk | Said, void, undefined> {
     const call = calls.runCommand({ ...asked, ...named(what), sandbox_id: this.id, encoding: "base64" });
     return this.client.told(streamed(call));

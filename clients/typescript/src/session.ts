@@ -26,7 +26,7 @@ export class Session {
     return this.client.send(within(call, (asked.timeout_s ?? CELL_TIMEOUT_S) + MARGIN_S));
   }
 
-  /** Does the same piece by piece; the last piece is `done`. */
+  /** Does the same piece by piece; the last piece says `done`. */
   stream(code: string, asked: Omit<CellOptions, "encoding"> = {}): AsyncGenerator<Chunk | Said, void, undefined> {
     return this.client.told(streamed(calls.runCell({ ...asked, code, session_id: this.id, encoding: "base64" })));
   }

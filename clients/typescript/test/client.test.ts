@@ -1,7 +1,7 @@
 // Run by tests/clients against a real server, whose address and key are in the environment.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Chunk, NotFound, Sandbox, Sandboxer, Unreachable, calls, isChunk } from "../src/index.js";
+import { type Chunk, NotFound, Sandbox, Sandboxer, Unreachable, calls } from "../src/index.js";
 
 test("a sandbox is made, used and destroyed", async () => {
   const sandbox = await Sandbox.create({ ttl: "10m" });
@@ -50,9 +50,9 @@ test("output comes as it is written, and then how it ended", async () => {
   const seen: string[] = [];
   let text = "";
   for await (const piece of sandbox.stream("echo one; echo two >&2; exit 4")) {
-    seen.push(piece.kind);
-    if (isChunk(piece)) text += piece.text;
-    else if (piece.kind === "exit") assert.equal(piece.value["exit_code"], 4);
+    seen.push(piece.kind === "said" ? piece.name : piece.kind);
+    if (piece.kind !== "said") text += piece.text;
+    else if (piece.name === "exit") assert.equal(piece.value["exit_code"], 4);
   }
   assert.deepEqual(seen, ["started", "stdout", "stderr", "exit"]);
   assert.equal(text, "one\ntwo\n");
@@ -64,7 +64,7 @@ test("a background process outlives its request", async () => {
   const process = await sandbox.processes.start("cat", { has_stdin: true });
   await sandbox.processes.writeStdin(process.process_id, "said\n", { close: true });
   const pieces: Chunk[] = [];
-  for await (const piece of sandbox.processes.output(process.process_id)) if (isChunk(piece)) pieces.push(piece);
+  for await (const piece of sandbox.processes.output(process.process_id)) if (piece.kind !== "said") pieces.push(piece);
   assert.equal(pieces.map((one) => one.text).join(""), "said\n");
   assert.equal((await sandbox.processes.wait(process.process_id)).exit_code, 0);
   await sandbox.processes.end(process.process_id);

@@ -1,7 +1,7 @@
 // Run by tests/clients against a platform with real walls: the fake of the other tests has no interpreters.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Sandbox, Sandboxer, isChunk } from "../src/index.js";
+import { Sandbox, Sandboxer } from "../src/index.js";
 
 test("a session in a sandbox keeps its state, and says what it prints as it does", async () => {
   const sandbox = await Sandbox.create({ ttl: "10m" });
@@ -12,8 +12,8 @@ test("a session in a sandbox keeps its state, and says what it prints as it does
   let text = "";
   const seen: string[] = [];
   for await (const piece of session.stream("for i in range(3): print(i)")) {
-    if (isChunk(piece)) text += piece.text;
-    else seen.push(piece.kind);
+    if (piece.kind === "said") seen.push(piece.name);
+    else text += piece.text;
   }
   assert.equal(text, "0\n1\n2\n");
   assert.equal(seen.at(-1), "done");
@@ -29,7 +29,7 @@ test("code runs once in a sandbox of its own", async () => {
 test("whoever stops reading hangs up, which ends the command", async () => {
   const sandbox = await Sandbox.create({ ttl: "10m" });
   for await (const piece of sandbox.stream("echo begun; sleep 600; touch /workspace/lasted")) {
-    if (isChunk(piece) && piece.text.includes("begun")) break;
+    if (piece.kind === "stdout" && piece.text.includes("begun")) break;
   }
   let left = "sleep";
   for (const until = Date.now() + 20_000; left !== "" && Date.now() < until; ) {
