@@ -44,7 +44,7 @@ TSCONFIG = {
     "compilerOptions": {
         "target": "es2022",
         "module": "nodenext",
-        "lib": ["es2023", "dom", "esnext.disposable"],
+        "lib": ["es2023", "dom"],
         "strict": True,
         "types": [],
     },

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** One sandbox: commands, files, sessions and snapshots. */
 
 import { newIdempotencyKey, streamed, within } from "./call.js";

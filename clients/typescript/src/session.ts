@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** An interpreter that stays: what one cell sets, the next one finds. */
 
 import { streamed, within } from "./call.js";

@@ -1,0 +1,36 @@
+// Needs no platform.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { quoted } from "../src/call.js";
+import { ApiError } from "../src/errors.js";
+import { type ServerEvent, pieceOf, serverEvents } from "../src/events.js";
+
+async function* cut(text: string, size: number): AsyncGenerator<Uint8Array> {
+  const bytes = new TextEncoder().encode(text);
+  for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
+}
+
+test("events are the same, however their bytes are cut", async () => {
+  const text = ": alive\n\nevent: a\r\ndata: gr\u00fc\u00df\ndata: 2\n\nid: 7\ndata:x\n\nevent: end\n\n";
+  for (const size of [1, 2, 3, 7, 1000]) {
+    const seen: ServerEvent[] = [];
+    for await (const event of serverEvents(cut(text, size))) seen.push(event);
+    assert.deepEqual(seen, [
+      { name: "a", data: "gr\u00fc\u00df\n2" },
+      { name: "message", data: "x", id: "7" },
+      { name: "end", data: "", id: "7" },
+    ]);
+  }
+});
+
+test("an event of a broken stream is thrown as the problem it is", () => {
+  const event = { name: "error", data: '{"status": 503, "code": "no_capacity", "detail": "full"}' };
+  assert.throws(() => pieceOf(event), (error: ApiError) => error.status === 503 && error.code === "no_capacity");
+});
+
+test("no URL parser changes what was quoted", () => {
+  const text = "a b'(c)!*~+\u00fc%20/?#&=";
+  const url = new URL(`http://x/?path=${quoted(text)}`);
+  assert.equal(url.search, `?path=${quoted(text)}`);
+  assert.equal(url.searchParams.get("path"), text);
+});
