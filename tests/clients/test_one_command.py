@@ -38,6 +38,7 @@ def test_a_new_operation_is_in_every_client_and_in_the_reference(tmp_path: Path)
     _declared(copy)
     assert _made(copy) >= {
         "clients/go/calls.go",
+        "clients/typescript/src/generated/tools.ts",
         "clients/typescript/src/generated/calls.ts",
         "docs/reference/http.md",
         "src/sandboxer/sdk/calls/platform.py",

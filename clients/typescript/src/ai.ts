@@ -7,15 +7,12 @@
 
 import { type ToolSet, jsonSchema, tool } from "ai";
 import { type Sandboxer } from "./client.js";
-import { TOOLS, runTool } from "./tools.js";
+import { type Offer, runTool, tools } from "./tools.js";
 
-/** Returns the tools of the table, or only those that are named. Payments are the client's: its wallet and its caps. */
-export function sandboxerTools(client: Sandboxer, only?: readonly string[]): ToolSet {
-  const missing = only?.filter((name) => !TOOLS.some((one) => one.name === name)) ?? [];
-  if (missing.length) throw new TypeError(`There is no tool ${missing.join(", ")}.`);
-  const offered = TOOLS.filter((one) => only?.includes(one.name) ?? true);
+/** Returns the tools of an offer, or those that are named. Payments are the client's: its wallet and its caps. */
+export function sandboxerTools(client: Sandboxer, offered: Offer | readonly string[] = "core"): ToolSet {
   return Object.fromEntries(
-    offered.map((one) => [
+    tools(offered).map((one) => [
       one.name,
       tool({
         description: one.description,
