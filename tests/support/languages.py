@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.support.e2b import node_with
+
 ROOT = Path(__file__).resolve().parents[2]
 TYPESCRIPT = ROOT / "clients" / "typescript"
 GO = ROOT / "clients" / "go"
+CHROMIUM = "153.0.0"
+UNPACK = """
+const { brotliDecompressSync } = require("node:zlib");
+const { existsSync, readFileSync, writeFileSync } = require("node:fs");
+for (const [packed, name] of [["al2023.tar.br", "libraries.tar"], ["chromium.br", "chromium"]]) {
+  if (existsSync(name)) continue;
+  const bytes = readFileSync(`node_modules/@sparticuz/chromium/bin/${packed}`);
+  writeFileSync(name, brotliDecompressSync(bytes), { mode: 0o755 });
+}
+"""
 
 
 def run(words: list[str], folder: Path, environment: Mapping[str, str], timeout_s: float = 100) -> str:
@@ -39,3 +53,17 @@ def built_typescript() -> Path:
     build = TYPESCRIPT / "build" / (os.environ.get("PYTEST_XDIST_WORKER") or "tests")
     run(["node_modules/.bin/tsc", "-p", "tsconfig.test.json", "--outDir", str(build)], TYPESCRIPT, plain)
     return build
+
+
+def chromium() -> tuple[str, dict[str, str]]:
+    """Returns a browser without a window and what it needs in its environment, unpacked once."""
+    if platform.machine() != "x86_64":
+        pytest.skip("which browser to take is written for x86-64")
+    folder = node_with(f"@sparticuz/chromium@{CHROMIUM}")
+    run(["node", "-e", UNPACK], folder, os.environ)
+    libraries = folder / "libraries"
+    if not libraries.is_dir():
+        with tarfile.open(folder / "libraries.tar") as tar:
+            tar.extractall(libraries, filter="data")
+    found = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(libraries / "lib"), "HOME": str(folder)}
+    return str(folder / "chromium"), found
