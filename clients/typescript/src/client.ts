@@ -1,6 +1,7 @@
 /** The platform: the object that a program starts with. */
 
 import { type Call, newIdempotencyKey } from "./call.js";
+import { type TextSigner, ownText } from "./confirm.js";
 import { type Credentials, type Given, findCredentials } from "./credentials.js";
 import { type Chunk, type Said, type ServerEvent, pieceOf } from "./events.js";
 import * as calls from "./generated/calls.js";
@@ -88,6 +89,13 @@ export class Sandboxer {
   /** Who calls, and what the account has. */
   me(): Promise<m.Me> {
     return this.send(calls.showMe());
+  }
+
+  /** Opens a session for a wallet: `new Sandboxer({ url, session: token })` goes on with its token. */
+  async signIn(account: TextSigner): Promise<m.WalletSession> {
+    const { message, nonce } = await this.send(calls.challengeWallet());
+    const text = ownText(message, "signIn", nonce, this.credentials.url);
+    return this.send(calls.openSession({ nonce, signature: await account.signMessage({ message: text }) }));
   }
 
   /** Yields what is in page after page, each by a call that names where the one before it ended. */

@@ -2,6 +2,7 @@
 
 export { type Body, type Call, newIdempotencyKey, streamed, within } from "./call.js";
 export { Sandboxer, type Settings } from "./client.js";
+export { type Confirmer, type Demand, type Proof, type TextSigner, confirmWithWallet } from "./confirm.js";
 export { type Credentials, type Given, findCredentials } from "./credentials.js";
 export * from "./errors.js";
 export { type Chunk, type Said, type ServerEvent } from "./events.js";

@@ -3,10 +3,11 @@
  *
  * A refused signature is repeated once when the server said how to do better (its clock, its start). A lost connection
  * and a gateway's or a busy platform's answer are tried again only for a call that may be repeated. A 402 is paid once,
- * by the wallet that was given.
+ * by the wallet that was given, and a 428 is answered once by whoever confirms.
  */
 
 import { type Body, type Call } from "./call.js";
+import { type Confirmer, confirmed } from "./confirm.js";
 import { type Credentials, Signer } from "./credentials.js";
 import { ApiError, AuthenticationFailed, BrokenAnswer, Unreachable, apiError } from "./errors.js";
 import { type ServerEvent, bytesOf, serverEvents } from "./events.js";
@@ -24,6 +25,8 @@ const MARGIN_S = 30;
 export interface LineOptions {
   timeoutS?: number;
   wallet?: Payer | undefined;
+  /** Signs where the platform asks for a second proof (428). */
+  confirm?: Confirmer | undefined;
   fetch?: typeof fetch;
 }
 
@@ -32,6 +35,7 @@ export class Line {
   readonly #url: string;
   readonly #timeoutS: number;
   readonly #wallet: Payer | undefined;
+  readonly #confirm: Confirmer | undefined;
   readonly #fetch: typeof fetch;
 
   constructor(credentials: Credentials, options: LineOptions = {}) {
@@ -39,6 +43,7 @@ export class Line {
     this.#url = credentials.url.replace(/\/+$/, "");
     this.#timeoutS = options.timeoutS ?? 60;
     this.#wallet = options.wallet;
+    this.#confirm = options.confirm;
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
   }
 
@@ -79,7 +84,7 @@ export class Line {
   async #open(first: Call<unknown>, isStream = false): Promise<Response> {
     const body = await bytesToSend(first.body);
     let call = first;
-    const tried = { lost: 0, hasResigned: false, hasPaid: false };
+    const tried = { lost: 0, hasResigned: false, hasPaid: false, hasConfirmed: false };
     for (;;) {
       let response: Response | undefined;
       let pauseMs: number | undefined;
@@ -93,10 +98,13 @@ export class Line {
         if (response.status < 400 || call.operation.also?.includes(response.status)) return response;
         const error = await problemOf(response);
         const paid = tried.hasPaid ? undefined : await this.#paid(call, response);
+        const proven = tried.hasConfirmed ? undefined : await this.#proven(call, error);
         if (!tried.hasResigned && (pauseMs = this.#afterRefusal(error)) !== undefined) {
           tried.hasResigned = true;
         } else if (paid !== undefined) {
           [call, tried.hasPaid, pauseMs] = [paid, true, 0];
+        } else if (proven !== undefined) {
+          [call, tried.hasConfirmed, pauseMs] = [proven, true, 0];
         } else if ((pauseMs = pauseAfter(call, tried.lost++, response)) === undefined) {
           throw error;
         }
@@ -138,6 +146,12 @@ export class Line {
     if (signed === undefined) return undefined;
     // The same payment may be sent again: it pays once.
     return { ...call, headers: { ...call.headers, "payment-signature": signed }, isRepeatable: true };
+  }
+
+  async #proven(call: Call<unknown>, error: ApiError): Promise<Call<unknown> | undefined> {
+    if (this.#confirm === undefined) return undefined;
+    const proof = await confirmed(error, this.#url, this.#confirm);
+    return proof === undefined ? undefined : { ...call, headers: { ...call.headers, ...proof } };
   }
 
   /** A wallet that had no key signs with the one it was given from now on. */

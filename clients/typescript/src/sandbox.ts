@@ -96,6 +96,15 @@ export class Sandbox {
     return (this.info = await this.client.send(calls.resumeSandbox({ sandbox_id: this.id })));
   }
 
+  /** Makes destroying, recreating and unlocking it need a second proof (`confirm`). */
+  async lock(): Promise<m.Sandbox> {
+    return (this.info = await this.client.send(calls.lockSandbox({ sandbox_id: this.id })));
+  }
+
+  async unlock(): Promise<m.Sandbox> {
+    return (this.info = await this.client.send(calls.unlockSandbox({ sandbox_id: this.id })));
+  }
+
   /** Gives it more time from now on: `30m`, `2h`, `1d`. */
   async extend(duration: string): Promise<m.Sandbox> {
     const asked = { sandbox_id: this.id, duration, idempotency_key: newIdempotencyKey() };

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { quoted } from "../src/call.js";
+import { ownText } from "../src/confirm.js";
 import { ApiError } from "../src/errors.js";
 import { type ServerEvent, pieceOf, serverEvents } from "../src/events.js";
 
@@ -26,6 +27,24 @@ test("events are the same, however their bytes are cut", async () => {
 test("an event of a broken stream is thrown as the problem it is", () => {
   const event = { name: "error", data: '{"status": 503, "code": "no_capacity", "detail": "full"}' };
   assert.throws(() => pieceOf(event), (error: ApiError) => error.status === 503 && error.code === "no_capacity");
+});
+
+test("no text is signed but the platform's own, for the address that was asked", () => {
+  const expires = Math.floor(Date.now() / 1000) + 300;
+  const text = (domain: string, more = ""): string =>
+    `Sign this message to authenticate with sandboxer.\n\nDomain: ${domain}\nNonce: n1\nExpires: ${expires}${more}`;
+  assert.equal(ownText(text("x.example"), "signIn", "n1", "https://x.example:443"), text("x.example"));
+  const foreign: Array<[string, string]> = [
+    [text("y.example"), "n1"],
+    [text("x.example"), "n2"],
+    [text("x.example", "\nPay: all"), "n1"],
+    [text("x.example\u007f"), "n1"],
+    [text("x.example").replace("authenticate", "pay"), "n1"],
+    [text("x.example").replace(String(expires), String(expires + 7200)), "n1"],
+  ];
+  for (const [shown, nonce] of foreign) {
+    assert.throws(() => ownText(shown, "signIn", nonce, "https://x.example"), /Nothing was signed/, shown);
+  }
 });
 
 test("no URL parser changes what was quoted", () => {
