@@ -128,7 +128,7 @@ clean: ## Remove what was built here; images and state stay
 
 # Tests find the base image where a platform keeps it by default; they make their own state elsewhere.
 test-setup: override STATE_DIR := /var/lib/sandboxer
-test-setup: test-system dev guest image image-builder
+test-setup: test-system dev guest image image-builder node-modules
 
 system:
 	@scripts/system-packages run
@@ -155,6 +155,10 @@ image: guest
 image-builder: image
 	@[ -f $(STATE_DIR)/images/builder/image.json ] || scripts/build-image builder $(STATE_DIR)
 
+# What the TypeScript client is tried with, from npm by its lock; its tests say what is missing without it.
+node-modules: | test-system
+	@scripts/make-node-modules || echo "Without it the tests of the TypeScript client fail." >&2
+
 # Six gigabytes and half an hour: only when it is asked for.
 image-languages: override STATE_DIR := /var/lib/sandboxer
 image-languages: image
@@ -165,4 +169,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest runsc image image-builder image-languages
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest runsc image image-builder image-languages node-modules

@@ -18,8 +18,8 @@ export type Payer = (required: Readonly<Record<string, unknown>>) => Promise<str
 const SAFE = new Set(["GET", "HEAD"]);
 const PAUSES_MS = [100, 400];
 const LONGEST_WAIT_S = 20;
-// Between two pieces of a stream the server sends comments to show that it is alive; a stream has no end of its own.
-const EVENT_STREAM = "text/event-stream";
+// Between two pieces of a stream; the server sends comments to show that it is alive.
+const STREAM_TIMEOUT_S = 120;
 const MARGIN_S = 30;
 
 export interface LineOptions {
@@ -63,16 +63,24 @@ export class Line {
 
   /** Yields the answer's bytes as they come. */
   async *pieces(call: Call<unknown>): AsyncGenerator<Uint8Array, void, undefined> {
-    const response = await this.#open(call, true);
-    if (response.body === null) return;
-    const reader = response.body.getReader();
+    const silence = new Silence(Math.max(STREAM_TIMEOUT_S, call.patienceS ?? 0));
     try {
-      for (let piece = await reader.read(); !piece.done; piece = await reader.read()) yield piece.value;
-    } catch (error) {
-      throw this.#unreachable(error);
+      const response = await this.#open(call, silence.signal);
+      if (response.body === null) return;
+      const reader = response.body.getReader();
+      try {
+        for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+          silence.broken();
+          yield piece.value;
+        }
+      } catch (error) {
+        throw this.#unreachable(error);
+      } finally {
+        // Whoever stops reading hangs up, which ends what runs for this request alone.
+        await reader.cancel().catch(() => undefined);
+      }
     } finally {
-      // Whoever stops reading hangs up, which ends what runs for this request alone.
-      await reader.cancel().catch(() => undefined);
+      silence.over();
     }
   }
 
@@ -81,7 +89,7 @@ export class Line {
     return serverEvents(this.pieces(call));
   }
 
-  async #open(first: Call<unknown>, isStream = false): Promise<Response> {
+  async #open(first: Call<unknown>, signal?: AbortSignal): Promise<Response> {
     const body = await bytesToSend(first.body);
     let call = first;
     const tried = { lost: 0, hasResigned: false, hasPaid: false, hasConfirmed: false };
@@ -89,7 +97,7 @@ export class Line {
       let response: Response | undefined;
       let pauseMs: number | undefined;
       try {
-        response = await this.#request(call, body, isStream);
+        response = await this.#request(call, body, signal);
       } catch (error) {
         pauseMs = pauseAfter(call, tried.lost++, undefined);
         if (pauseMs === undefined) throw this.#unreachable(error);
@@ -113,17 +121,16 @@ export class Line {
     }
   }
 
-  async #request(call: Call<unknown>, body: Uint8Array | undefined, isStream: boolean): Promise<Response> {
+  async #request(call: Call<unknown>, body: Uint8Array | undefined, signal?: AbortSignal): Promise<Response> {
     const { method } = call.operation;
     const signed = await this.signer.headers(method, call.target, body);
-    const isUnending = isStream || call.headers["accept"] === EVENT_STREAM;
     const seconds = call.patienceS === undefined ? this.#timeoutS : Math.max(call.patienceS, this.#timeoutS);
     return this.#fetch(this.#url + call.target, {
       method,
       headers: { ...signed, ...call.headers },
       redirect: "error",
       ...(body === undefined ? {} : { body: body as BodyInit }),
-      ...(isUnending ? {} : { signal: AbortSignal.timeout((seconds + MARGIN_S) * 1000) }),
+      signal: signal ?? AbortSignal.timeout((seconds + MARGIN_S) * 1000),
     });
   }
 
@@ -168,6 +175,32 @@ export class Line {
     const found = error as Error & { cause?: Error };
     if (found.name === "TimeoutError") return new Unreachable(`${this.#url} did not answer in time.`, error);
     return new Unreachable(`Could not reach ${this.#url}: ${found.cause?.message || found.message}`, error);
+  }
+}
+
+/** Gives a stream up from which nothing came for so long. */
+class Silence {
+  readonly #control = new AbortController();
+  readonly #seconds: number;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(seconds: number) {
+    this.#seconds = seconds;
+    this.broken();
+  }
+
+  get signal(): AbortSignal {
+    return this.#control.signal;
+  }
+
+  broken(): void {
+    this.over();
+    const giveUp = (): void => this.#control.abort(new DOMException("nothing came", "TimeoutError"));
+    this.#timer = setTimeout(giveUp, this.#seconds * 1000);
+  }
+
+  over(): void {
+    clearTimeout(this.#timer);
   }
 }
 
