@@ -7,6 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -140,6 +144,47 @@ func TestAProblemSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// losing leads to the platform, but hangs up instead of giving the first answer back; it counts what it led.
+func losing(t *testing.T, client *Client) (*Client, *int) {
+	t.Helper()
+	led := 0
+	platform := must[*url.URL](t)(url.Parse(client.settings.URL))
+	relay := httputil.NewSingleHostReverseProxy(platform)
+	relay.ModifyResponse = func(response *http.Response) error {
+		if led++; led == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}
+	server := httptest.NewServer(relay)
+	t.Cleanup(server.Close)
+	settings := client.settings
+	settings.URL = server.URL
+	return must[*Client](t)(New(settings)), &led
+}
+
+func TestALostAnswerIsAskedForAgainAndMakesNothingTwice(t *testing.T) {
+	client, ctx := here(t)
+	door, led := losing(t, client)
+	asked := CreateSandboxInput{IdempotencyKey: "lost-" + time.Now().Format(time.RFC3339Nano), Labels: map[string]string{"of": "lost"}}
+	made := must[*Sandbox](t)(door.CreateSandbox(ctx, asked))
+	page := must[*SandboxPage](t)(client.ListSandboxes(ctx, ListSandboxesInput{Label: []string{"of=lost"}}))
+	if *led != 2 || len(page.Sandboxes) != 1 || page.Sandboxes[0].ID != made.ID {
+		t.Fatalf("%d requests, %d sandboxes", *led, len(page.Sandboxes))
+	}
+	must[*DestroyedSandbox](t)(client.DestroySandbox(ctx, DestroySandboxInput{SandboxID: made.ID}))
+}
+
+func TestWhatMayNotBeDoneTwiceIsNotSentTwice(t *testing.T) {
+	client, ctx := here(t)
+	made := sandboxFor(t, client, ctx)
+	door, led := losing(t, client)
+	_, err := door.RunCommand(ctx, RunCommandInput{SandboxID: made.ID, Command: Some("true")})
+	if err == nil || *led != 1 {
+		t.Fatalf("%d requests: %v", *led, err)
+	}
+}
+
 func TestAWrongClockIsMended(t *testing.T) {
 	client, ctx := here(t)
 	client.ahead = time.Hour
@@ -156,11 +201,11 @@ func TestABearerTokenDoesNotGoWhereOthersReadIt(t *testing.T) {
 
 // A platform that is paid by x402 (tests/clients).
 func TestA402SaysWhatItCosts(t *testing.T) {
-	url := os.Getenv("PAID_URL")
-	if url == "" {
+	address := os.Getenv("PAID_URL")
+	if address == "" {
 		t.Skip("no platform that is paid: PAID_URL is not set")
 	}
-	client := must[*Client](t)(New(Settings{URL: url, Stranger: true}))
+	client := must[*Client](t)(New(Settings{URL: address, Stranger: true}))
 	_, err := client.CreateSandbox(context.Background(), CreateSandboxInput{TTL: Some("10m")})
 	var problem *APIError
 	if !errors.As(err, &problem) || !problem.IsPaymentRequired() || len(problem.Offers()) == 0 {

@@ -16,7 +16,7 @@ from tests.support.languages import GO, run
 from tests.support.platforms import Up
 
 __all__ = ["evm"]
-OF_A_SERVER = 7
+OF_A_SERVER = 9
 
 
 @pytest.fixture(autouse=True)

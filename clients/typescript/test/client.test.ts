@@ -1,5 +1,7 @@
 // Run by tests/clients against a real server, whose address and key are in the environment.
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { type AddressInfo } from "node:net";
 import { test } from "node:test";
 import { type Chunk, NotFound, Sandbox, Sandboxer, Unreachable, calls } from "../src/index.js";
 
@@ -110,6 +112,46 @@ test("a wrong clock is mended by what the server says", async () => {
   } finally {
     Date.now = real;
   }
+});
+
+/** Leads to the platform, but hangs up instead of giving the first answer back; counts what it led. */
+async function losing(url: string): Promise<{ url: string; led: () => number; close: () => void }> {
+  let led = 0;
+  const server = createServer(async (request, response) => {
+    const pieces: Buffer[] = [];
+    for await (const piece of request) pieces.push(piece as Buffer);
+    const { host: _, connection: __, "transfer-encoding": ___, "content-length": ____, ...headers } = request.headers;
+    const sent = { method: request.method!, headers: headers as Record<string, string>, body: Buffer.concat(pieces) };
+    const answer = await fetch(url + request.url!, request.method === "GET" ? { ...sent, body: null } : sent);
+    const text = await answer.text();
+    if ((led += 1) === 1) request.socket.destroy();
+    else response.writeHead(answer.status, { "content-type": "application/json" }).end(text);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const close = (): void => (server.closeAllConnections(), void server.close());
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, led: () => led, close };
+}
+
+test("a lost answer is asked for again, and makes nothing twice", async () => {
+  const client = new Sandboxer();
+  const door = await losing(client.credentials.url);
+  const made = await new Sandboxer({ url: door.url }).create({ labels: { of: "losing" } });
+  assert.equal(door.led(), 2);
+  const ids = [];
+  for await (const one of client.list({ label: ["of=losing"] })) ids.push(one.id);
+  assert.deepEqual(ids, [made.id]);
+  await client.sandbox(made.id).destroy();
+  door.close();
+});
+
+test("what may not be done twice is not sent twice", async () => {
+  const sandbox = await Sandbox.create();
+  const door = await losing(sandbox.client.credentials.url);
+  const lost = new Sandboxer({ url: door.url }).sandbox(sandbox.id).run("echo once >> /workspace/times");
+  await assert.rejects(lost, Unreachable);
+  assert.equal(door.led(), 1);
+  await sandbox.destroy();
+  door.close();
 });
 
 test("nobody there is said so", async () => {
