@@ -16,24 +16,21 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import xml.etree.ElementTree as ET
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from sandboxer.edges.e2b.answers import INTERPRETER
+from tests.support import foreign
 from tests.support.e2b import Names, Tls, tls_platform
+from tests.support.foreign import Result, judged, of_pytest
 from tests.support.internet import Internet
 from tests.support.platforms import IMAGES, ROOT, why_not_real
 
 RESULTS = ROOT / "build" / "e2b.json"
 OUTSIDE = Path(__file__).with_name("outside.yaml")
-# Of all tests, how many may lack something outside.
-MOST_EXCUSED = 0.1
 POOL_MB = 12_288
 # Whoever runs them may build, and a build leaves room for sandboxes.
 BUILDS = {
@@ -86,15 +83,6 @@ SUITES = (
 )
 
 
-@dataclass(frozen=True)
-class Result:
-    test: str
-    outcome: str
-    why: str = ""
-    # What it lacks, if the list names it.
-    lacks: str | None = None
-
-
 def main(words: Sequence[str]) -> int:
     asked = _parser().parse_args(words)
     if why := why_not_real():
@@ -123,11 +111,11 @@ def main(words: Sequence[str]) -> int:
             for suite, checkout in _wanted(asked):
                 found = _run(suite, _copied(checkout, suite, work), names, edge, asked)
                 excuses = outside.get(suite.name, {})
-                seen[suite.name] = [_judged(one, excuses) for one in found]
-                _write(seen)
+                seen[suite.name] = [judged(one, excuses) for one in found]
+                foreign.write(seen, RESULTS)
         internet.close()
         names.close()
-    return _report(seen)
+    return foreign.report(seen, OUTSIDE, RESULTS)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -218,18 +206,7 @@ def _run(suite: Suite, folder: Path, names: Names, edge: Tls, asked: argparse.Na
         words += ["-t", asked.match] if asked.match else []
     environment = {**edge.environment, "HOME": str(folder)}
     subprocess.run(names.command(words), cwd=folder, env=environment, check=False, stdin=subprocess.DEVNULL)
-    return [*(_of_pytest(report) if suite.is_python else _of_vitest(report, folder))]
-
-
-def _of_pytest(report: Path) -> Iterator[Result]:
-    for case in ET.parse(report).getroot().iter("testcase"):
-        name = f"{case.get('classname', '').replace('.', '/')}::{case.get('name')}"
-        wrong = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        if wrong is None:
-            yield Result(name, "passed")
-        else:
-            outcome = "skipped" if wrong.tag == "skipped" else "failed"
-            yield Result(name, outcome, _brief(wrong.get("message") or wrong.text or ""))
+    return [*(of_pytest(report) if suite.is_python else _of_vitest(report, folder))]
 
 
 def _of_vitest(report: Path, folder: Path) -> Iterator[Result]:
@@ -237,47 +214,10 @@ def _of_vitest(report: Path, folder: Path) -> Iterator[Result]:
     for file in json.loads(report.read_text())["testResults"]:
         where = os.path.relpath(file["name"], folder)
         if not file["assertionResults"]:
-            yield Result(where, "failed", _brief(file.get("message", "")))
+            yield Result(where, "failed", foreign.brief(file.get("message", "")))
         for case in file["assertionResults"]:
-            why = _brief(" ".join(case["failureMessages"]))
+            why = foreign.brief(" ".join(case["failureMessages"]))
             yield Result(f"{where}::{case['fullName']}", outcomes.get(case["status"], "skipped"), why)
-
-
-def _brief(text: str) -> str:
-    return " ".join(text.split())[:400]
-
-
-def _judged(result: Result, excuses: Mapping[str, str]) -> Result:
-    return Result(result.test, result.outcome, result.why, excuses.get(result.test))
-
-
-def _write(seen: Mapping[str, Sequence[Result]]) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    shown: dict[str, Any] = {
-        name: {"counts": _counts(results), "tests": [asdict(one) for one in results]}
-        for name, results in seen.items()
-    }
-    RESULTS.write_text(json.dumps(shown, indent=1))
-
-
-def _counts(results: Sequence[Result]) -> Counter[str]:
-    return Counter("excused" if one.lacks and one.outcome != "passed" else one.outcome for one in results)
-
-
-def _report(seen: Mapping[str, Sequence[Result]]) -> int:
-    every = [one for results in seen.values() for one in results]
-    wrong = [one for one in every if one.outcome != "passed" and not one.lacks]
-    healed = [one for one in every if one.outcome == "passed" and one.lacks]
-    excused = [one for one in every if one.outcome != "passed" and one.lacks]
-    for one in wrong:
-        print(f"{one.outcome}: {one.test}\n    {one.why}")
-    for one in healed:
-        print(f"{OUTSIDE.name} names what passes: {one.test}")
-    for name, results in seen.items():
-        print(f"{name}: {dict(_counts(results))}")
-    print(RESULTS)
-    is_short = len(excused) <= MOST_EXCUSED * len(every)
-    return 0 if every and is_short and not wrong and not healed else 1
 
 
 if __name__ == "__main__":

@@ -68,6 +68,13 @@ class EdgeSettings(BaseModel, defer_build=True):
         int | None,
         Field(ge=1, le=65535, description="Port of the TLS edge before them; then links begin with https."),
     ] = None
+    unsandbox_names: Annotated[
+        bool,
+        Field(
+            description="With `https`, also answer as api.unsandbox.com and unsandbox.com, which are written"
+            " into unsandbox's clients, for machines that resolve these names to this one."
+        ),
+    ] = False
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     bearer_tokens: Annotated[
         bool,

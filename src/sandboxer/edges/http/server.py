@@ -35,6 +35,7 @@ from sandboxer.kernel.fairness import come_first
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.kernel.values import value_class
 from sandboxer.settings import Settings
+from sandboxer.wire.unsandbox import API_HOST, PORTAL_HOST
 from sandboxer.wiring import Platform, open_platform
 
 log = logging.getLogger(__name__)
@@ -161,6 +162,7 @@ def _edge(settings: Settings, ports: socket.socket) -> AbstractAsyncContextManag
         ports=f"127.0.0.1:{ports.getsockname()[1]}",
         https_port=settings.proxy_https_port or 443,
         internal=True,
+        others=(API_HOST, PORTAL_HOST) if settings.unsandbox_names else (),
         storage=settings.state_dir / "edge" / "certificates",
         is_supervised=True,
     )

@@ -37,6 +37,9 @@ class EdgePlan:
     https_port: int = 443
     # Whether Caddy's own authority issues certificates instead of a public one.
     internal: bool = False
+    # Names of somebody else's, which clients have built in and a resolver leads here: Caddy's own authority
+    # issues their certificates.
+    others: tuple[str, ...] = ()
     # Whether one wildcard certificate serves all names of ports.
     certificate: Path | None = None
     key: Path | None = None
@@ -49,7 +52,8 @@ class EdgePlan:
 def render(plan: EdgePlan) -> str:
     parts = [_options(plan)]
     if plan.site is not None:
-        parts.append(_api(plan))
+        parts.append(_api(plan, plan.site, is_internal=plan.internal))
+    parts += [_api(plan, name, is_internal=True) for name in plan.others]
     parts.append(_ports(plan))
     if not plan.is_supervised:
         parts.append(_plain(plan))
@@ -68,12 +72,12 @@ def _options(plan: EdgePlan) -> str:
     return "{\n" + "".join(f"\t{line}\n" for line in lines) + "}\n"
 
 
-def _api(plan: EdgePlan) -> str:
+def _api(plan: EdgePlan, name: str, *, is_internal: bool) -> str:
     """Returns the route to the API. Requests are signed over method, path with query and body, so nothing may
     rewrite them.
     """
-    tls = "\ttls internal\n" if plan.internal else ""
-    return f"""https://{plan.site}:{plan.https_port} {{
+    tls = "\ttls internal\n" if is_internal else ""
+    return f"""https://{name}:{plan.https_port} {{
 {tls}	# The platform shows its metrics to loopback only, and through a proxy everyone looks like loopback.
 	@private path /metrics /metrics/* {ASK}
 	respond @private 404

@@ -202,7 +202,15 @@ async def grant(asked: AskedPathBody[_OneImage, models.Grant]) -> Response:
 
 
 async def revoke(asked: AskedPathBody[_OneImage, models.Grant]) -> Response:
-    account = await _account(asked.platform, asked.body.trusted_api_key)
+    return await _revoke(asked, asked.body.trusted_api_key)
+
+
+async def revoke_by_path(asked: Asked[operations.AccessPath]) -> Response:
+    return await _revoke(asked, asked.path.key)
+
+
+async def _revoke(asked: Any, key: str) -> Response:
+    account = await _account(asked.platform, key)
     path = our_operations.GrantPath(image_id=asked.path.image_id, account=account)
     return told(_trusted(await ask(our_images.revoke, asked, path=path)))
 
@@ -276,6 +284,12 @@ BINDINGS = (
     bind(operations.TRUSTED, trusted),
     bind(operations.GRANT, grant),
     bind(operations.REVOKE, revoke),
+    bind(operations.PUBLISH_TOO, publish),
+    bind(operations.TRUSTED_TOO, trusted),
+    bind(operations.GRANT_TOO, grant),
+    bind(operations.GRANT_BY_NAME, grant),
+    bind(operations.REVOKE_TOO, revoke),
+    bind(operations.REVOKE_BY_PATH, revoke_by_path),
     bind(operations.TRANSFER, transfer),
     bind(operations.CLONE_IMAGE, clone_image),
 )

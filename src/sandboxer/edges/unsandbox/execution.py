@@ -176,6 +176,7 @@ BINDINGS = (
     bind(operations.JOBS, list_jobs),
     bind(operations.GET_JOB, get_job),
     bind(operations.CANCEL_JOB, cancel_job),
+    bind(operations.CANCEL_JOB_TOO, cancel_job),
     bind(operations.LANGUAGES, languages),
     bind(operations.SHELLS, shells),
 )

@@ -122,6 +122,12 @@ async def logs(asked: Asked[Any, operations.LogsQuery]) -> Response:
     return told({"source": source, "lines": [one["line"] for one in lines], "count": len(lines)})
 
 
+async def ask_logs(asked: AskedBody[models.AskLogs]) -> Response:
+    said = asked.body
+    query = operations.LogsQuery(source=said.source, lines=said.lines, since=said.since, grep=said.grep or "")
+    return await logs(Asked(asked.request, asked.path, query, None))
+
+
 async def stream_logs(asked: Asked[Any, operations.LogsQuery]) -> Response:
     events = asked.platform.events
     follow = events.follow(asked.caller.account, await events.last_id())
@@ -295,6 +301,8 @@ BINDINGS = (
     bind(operations.LOGS_OF, logs),
     bind(operations.STREAM_LOGS, stream_logs),
     bind(operations.STREAM_LOGS_OF, stream_logs),
+    bind(operations.ASK_LOGS, ask_logs),
+    bind(operations.STREAM_LOGS_TOO, stream_logs),
     bind(operations.DRAW, draw),
     bind(operations.PRICES, prices),
     bind(operations.NEW_INVOICE, new_invoice),

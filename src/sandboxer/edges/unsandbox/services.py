@@ -303,6 +303,7 @@ BINDINGS = (
     bind(operations.SERVICES, list_services),
     bind(operations.GET_SERVICE, _verb(ours_of.get)),
     bind(operations.CHANGE_SERVICE, change),
+    bind(operations.RESIZE_SERVICE, change),
     bind(operations.REMOVE_SERVICE, remove),
     bind(operations.SERVICE_EXECUTE, execute),
     bind(operations.FREEZE_SERVICE, _verb(ours_of.freeze)),

@@ -158,7 +158,7 @@ class Visibility(Said):
 
 
 class Grant(Said):
-    trusted_api_key: Word
+    trusted_api_key: Annotated[Word, Field(validation_alias=AliasChoices("trusted_api_key", "api_key"))]
 
 
 class Transfer(Said):
@@ -175,6 +175,13 @@ class Spawn(Said):
 class CloneImage(Said):
     name: str | None = None
     description: str | None = None
+
+
+class AskLogs(Said):
+    source: str = "all"
+    lines: Annotated[int, Field(ge=1, le=10_000)] = 100
+    since: Annotated[str, Field(pattern=r"^[0-9]{1,6}[smhd]$")] = "5m"
+    grep: str | None = None
 
 
 class NewGiftCard(Said):

@@ -47,6 +47,11 @@ class SourcePath(Parameters):
     source: Annotated[str, Field(max_length=64)]
 
 
+class AccessPath(artifacts.ImagePath):
+    # A public key.
+    key: Annotated[str, Field(max_length=64)]
+
+
 class ClaimQuery(Parameters):
     # What was given to who paid, or redeemed.
     claim: Annotated[str | None, Field(max_length=200)] = None
@@ -81,6 +86,12 @@ def like(
     return replace(ours, **{**given, **changes})
 
 
+def also(one: AnyOperation, id: str, route: str, **changes: Any) -> AnyOperation:
+    """Returns the same at another address: their clients do not agree on all of them."""
+    method, _, path = route.partition(" ")
+    return replace(one, id=f"unsandbox{id}", method=cast(Method, method), path=ROOT + path, **changes)
+
+
 # Code that runs once.
 EXECUTE = like(execute.EXECUTE_CODE, "Execute", "POST /execute", models.Execution, models.Execute)
 EXECUTE_ASYNC = like(
@@ -92,6 +103,7 @@ RUN_ASYNC = like(execute.EXECUTE_LATER, "RunAsync", "POST /run/async", models.Ex
 JOBS = like(execute.LIST_JOBS, "Jobs", "GET /jobs")
 GET_JOB = like(execute.GET_JOB, "GetJob", "GET /jobs/{job_id}", models.Execution)
 CANCEL_JOB = like(execute.CANCEL_JOB, "CancelJob", "DELETE /jobs/{job_id}", models.Execution)
+CANCEL_JOB_TOO = also(CANCEL_JOB, "CancelJobToo", "POST /jobs/{job_id}/cancel")
 LANGUAGES = like(platform.LIST_LANGUAGES, "Languages", "GET /languages")
 SHELLS = like(platform.LIST_SHELLS, "Shells", "GET /shells")
 
@@ -107,7 +119,7 @@ END_SESSION = like(execute.END_SESSION, "EndSession", f"DELETE {_SESSION}")
 SESSION_EXECUTE = like(
     execute.RUN_CELL, "SessionExecute", f"POST {_SESSION}/execute", models.Execution, models.Command
 )
-SESSION_SHELL = replace(SESSION_EXECUTE, id="unsandboxSessionShell", path=f"{ROOT}{_SESSION}/shell")
+SESSION_SHELL = also(SESSION_EXECUTE, "SessionShell", f"POST {_SESSION}/shell")
 FREEZE_SESSION = like(execute.FREEZE_SESSION, "FreezeSession", f"POST {_SESSION}/freeze")
 UNFREEZE_SESSION = like(execute.THAW_SESSION, "UnfreezeSession", f"POST {_SESSION}/unfreeze")
 BOOST_SESSION = like(execute.BOOST_SESSION, "BoostSession", f"POST {_SESSION}/boost")
@@ -147,6 +159,7 @@ GET_SERVICE = like(services.GET_SERVICE, "GetService", f"GET {_SERVICE}", models
 CHANGE_SERVICE = like(
     services.CHANGE_SERVICE, "ChangeService", f"PATCH {_SERVICE}", models.Service, models.ChangeService
 )
+RESIZE_SERVICE = also(CHANGE_SERVICE, "ResizeService", f"POST {_SERVICE}/resize")
 REMOVE_SERVICE = like(services.REMOVE_SERVICE, "RemoveService", f"DELETE {_SERVICE}")
 SERVICE_EXECUTE = like(
     services.REDEPLOY_SERVICE,
@@ -208,6 +221,7 @@ CLONE_SNAPSHOT = like(
 
 # Images.
 PUBLISH = like(artifacts.PUBLISH_IMAGE, "Publish", "POST /images", models.Image, models.Publish)
+PUBLISH_TOO = also(PUBLISH, "PublishToo", "POST /images/publish")
 IMAGES = like(platform.LIST_IMAGES, "Images", "GET /images")
 OWNED_IMAGES = like(platform.LIST_IMAGES, "OwnedImages", "GET /images/owned")
 SHARED_IMAGES = like(platform.LIST_IMAGES, "SharedImages", "GET /images/shared")
@@ -229,6 +243,13 @@ REVOKE = like(
     said=models.Grant,
     parameters=artifacts.ImagePath,
 )
+TRUSTED_TOO = also(TRUSTED, "TrustedToo", f"GET {_IMAGE}/access")
+GRANT_TOO = also(GRANT, "GrantToo", f"POST {_IMAGE}/access")
+GRANT_BY_NAME = also(GRANT, "GrantByName", f"POST {_IMAGE}/access/grant")
+REVOKE_TOO = also(REVOKE, "RevokeToo", f"POST {_IMAGE}/access/revoke")
+REVOKE_BY_PATH = also(
+    REVOKE, "RevokeByPath", f"DELETE {_IMAGE}/access/{{key}}", body=Empty(), parameters=AccessPath
+)
 TRANSFER = like(artifacts.TRANSFER_IMAGE, "Transfer", f"POST {_IMAGE}/transfer", said=models.Transfer)
 SPAWN = like(
     services.CREATE_SERVICE,
@@ -249,7 +270,7 @@ POOLS = like(platform.LIST_POOLS, "Pools", "GET /pools")
 VALIDATE_KEY = like(platform.SHOW_LIMITS, "ValidateKey", "POST /keys/validate", models.KeyState)
 THROTTLED = like(platform.SHOW_LIMITS, "Throttled", "POST /keys/am-i-throttled")
 LOGS = like(accounts.FOLLOW_ACCOUNT_EVENTS, "Logs", "GET /logs", query=LogsQuery)
-LOGS_OF = replace(LOGS, id="unsandboxLogsOf", path=f"{ROOT}/logs/{{source}}", parameters=SourcePath)
+LOGS_OF = also(LOGS, "LogsOf", "GET /logs/{source}", parameters=SourcePath)
 STREAM_LOGS = like(
     accounts.FOLLOW_ACCOUNT_EVENTS,
     "StreamLogs",
@@ -257,18 +278,15 @@ STREAM_LOGS = like(
     query=LogsQuery,
     answer=Events(words="Lines, as long as there are any."),
 )
-STREAM_LOGS_OF = replace(
-    STREAM_LOGS,
-    id="unsandboxStreamLogsOf",
-    path=f"{ROOT}/logs/{{source}}/stream",
-    parameters=SourcePath,
-)
+STREAM_LOGS_OF = also(STREAM_LOGS, "StreamLogsOf", "GET /logs/{source}/stream", parameters=SourcePath)
+ASK_LOGS = like(accounts.FOLLOW_ACCOUNT_EVENTS, "AskLogs", "POST /paas/logs", said=models.AskLogs)
+STREAM_LOGS_TOO = also(STREAM_LOGS, "StreamLogsToo", "GET /paas/logs/stream")
 DRAW = like(platform.SHOW_LIMITS, "Draw", "POST /image")
 
 # The portal: prices, invoices, gift cards.
 PRICES = like(payments.GET_PRICING_FOR_AGENTS, "Prices", "GET /pricing-for-agents.json")
 NEW_INVOICE = like(payments.CREATE_INVOICE, "NewInvoice", "POST /api/invoices", said=models.NewInvoice)
-CHECKOUT = replace(NEW_INVOICE, id="unsandboxCheckout", path=f"{ROOT}/api/checkout")
+CHECKOUT = also(NEW_INVOICE, "Checkout", "POST /api/checkout")
 PAYMENT = like(payments.GET_INVOICE, "Payment", "GET /payment/{invoice_id}/status", query=ClaimQuery)
 NEW_GIFT_CARD = like(
     payments.BUY_GIFT_CARD, "NewGiftCard", "POST /api/gift-cards/create", said=models.NewGiftCard
