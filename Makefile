@@ -76,6 +76,10 @@ test-e2b: test-setup ## E2B's own live suites against a platform of ours (SUITE=
 	$(call need-disk,20)
 	TMPDIR=/var/tmp $(BIN)/python -m tests.e2b.suites $(SUITE)
 
+test-unsandbox: test-setup ## The checks of unsandbox's public clients, unchanged, against a platform of ours (SUITE=/path/to/a/clone: from there); writes build/unsandbox.json
+	$(call need-disk,5)
+	TMPDIR=/var/tmp $(BIN)/python -m tests.unsandbox.suites $(SUITE)
+
 smoke-remote: dev ## A small tour of the platform at SANDBOXER_URL: made, used, asked for its ways, removed; seconds
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/smoke-remote
 
@@ -139,7 +143,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-faults test-long test-languages test-tiers test-e2b test-unsandbox e2b-matrix bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -169,4 +173,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest runsc image image-builder image-languages node-modules
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers test-e2b test-unsandbox e2b-matrix check freeze bench generate wheel docs site sbom release clean test-setup system test-system venv dev guest runsc image image-builder image-languages node-modules

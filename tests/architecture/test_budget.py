@@ -20,6 +20,7 @@ PACKAGES = (
     "edges/http",
     "edges/ssh",
     "edges/proxy",
+    "edges/unsandbox",
     "edges/front",
 )
 PACKAGES += ("backends/supervisor",)
@@ -68,6 +69,7 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("edges/e2b/processes.py", "attach"): LEASED,
     ("edges/e2b/filesystem.py", "watch"): LEASED,
     ("edges/e2b/sandboxes.py", "_said"): LEASED,
+    ("edges/unsandbox/translation.py", "sent"): LEASED,
     ("edges/http/routes/keys.py", "tree_in_pieces"): "a few nodes of a tree of keys",
     ("edges/http/idempotency.py", "_begin"): LEASED,
     ("edges/http/binding.py", "OperationRoute._asked"): LEASED,

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from sandboxer.edges.http.app import E2B_ROUTES, MCP_ROUTES, ROUTES, all_bindings
+from sandboxer.edges.http.app import E2B_ROUTES, MCP_ROUTES, ROUTES, UNSANDBOX_ROUTES, all_bindings
 from sandboxer.edges.http.matcher import Routes
 from sandboxer.edges.http.sandbox_tokens import OF_SANDBOXES
 from sandboxer.wire.e2b import ROOT
@@ -72,11 +72,13 @@ def test_whatever_binds_operations_is_served() -> None:
     """Modules of routes are imported with a first request; one that is not named would never be."""
     binding = {
         ".".join(file.relative_to(SRC).with_suffix("").parts)
-        for folder in (HTTP / "routes", HTTP.parent / "e2b", HTTP.parent / "mcp")
+        for folder in (HTTP / "routes", HTTP.parent / "e2b", HTTP.parent / "mcp", HTTP.parent / "unsandbox")
         for file in folder.rglob("*.py")
         if re.search(r"^BINDINGS\b", file.read_text(), re.MULTILINE)
     }
-    assert Counter(each.module for each in (*ROUTES, *E2B_ROUTES, *MCP_ROUTES)) == Counter(binding)
+    assert Counter(each.module for each in (*ROUTES, *E2B_ROUTES, *MCP_ROUTES, *UNSANDBOX_ROUTES)) == Counter(
+        binding
+    )
 
 
 def test_a_module_of_routes_serves_nothing_but_the_paths_it_is_imported_for() -> None:

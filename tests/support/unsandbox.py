@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +71,11 @@ class Client:
 
     def wait(self, path: str, *states: str, field: str = "status") -> dict[str, Any]:
         """Asks until one of these is said, as their clients do."""
+        return self.until(path, lambda seen: seen[field] in states)
+
+    def until(self, path: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
-        while (seen := self.ask("GET", path))[field] not in states:
+        while not is_so(seen := self.ask("GET", path)):
             assert time.monotonic() < deadline, seen
             time.sleep(0.05)
         return seen

@@ -104,10 +104,25 @@ def _install_node(folder: Path) -> None:
     subprocess.run(["npm", "ci", *quiet], cwd=folder, check=True)
 
 
+_MAIN = """package main
+
+import un "github.com/russellballestrini/un-inception/clients/go/sync/src"
+
+func main() { un.CliMain() }
+"""
+
+
 def _gather_go(folder: Path) -> None:
-    """Puts checks beside the package that they check, as the clients' own Makefile does."""
+    """Puts checks beside the package that they check, as the clients' own Makefile does, and builds its
+    command, as its documents say: a program that calls `CliMain`, which is not in the repository.
+    """
     for file in (folder / "tests").glob("*_test.go"):
         shutil.copy(file, folder / "src")
+    program = folder / "src" / "command"
+    program.mkdir()
+    (program / "main.go").write_text(_MAIN)
+    words = ["go", "build", "-p", "1", "-o", "../un", "./command"]
+    subprocess.run(words, cwd=folder / "src", env=os.environ | {"GOTOOLCHAIN": "local"}, check=True)
 
 
 def _scatter_go(folder: Path) -> None:
@@ -229,16 +244,14 @@ def _left_out(why: str, reviewed: Mapping[str, str]) -> int:
 
 def _run(suite: Suite, names: BorrowedNames, key: Key, work: Path) -> list[Result]:
     folder = _copied(suite, work)
-    home = folder / "home"
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir()
+    shutil.rmtree(names.home, ignore_errors=True)
+    names.home.mkdir()
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("SANDBOXER_", "UN"))}
     environment = {
         **plain,
         **names.environment,
         "PATH": f"{folder / '.venv/bin'}:{plain['PATH']}",
         "PYTHONPATH": "src",
-        "HOME": str(home),
         "GOCACHE": str(work / "go"),
         "GOTOOLCHAIN": "local",
         "UNSANDBOX_PUBLIC_KEY": key.public,

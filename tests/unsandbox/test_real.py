@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 
 from tests.support.unsandbox import Client
 
@@ -14,6 +15,11 @@ class Hello(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(os.environ.get("GREETING", "none").encode())
 http.server.HTTPServer(("", 8080), Hello).serve_forever()
+"""
+# Leaves what serves behind, and ends.
+INSTALLER = """cd /tmp
+python3 -m http.server 8081 &
+echo installed
 """
 
 
@@ -123,6 +129,7 @@ def test_a_service_lives_through_all_their_verbs(real: Client) -> None:
     assert real.send("POST", f"{path}/env/export", {}).status_code >= 400
     real.ask("POST", f"{path}/redeploy", {})
     real.wait(path, "running", field="state")
+    assert greets() == "hello"
     assert real.ask("DELETE", f"{path}/env", {"keys": ["B"]})["count"] == 1
     assert real.ask("DELETE", f"{path}/env")["has_vault"] is False
     assert real.ask("PATCH", path, {"unfreeze_on_demand": False})["unfreeze_on_demand"] is False
@@ -139,3 +146,21 @@ def test_a_service_lives_through_all_their_verbs(real: Client) -> None:
     real.ask("DELETE", path)
     assert real.ask("GET", "/services")["services"] == []
     assert real.ask("DELETE", f"/images/{image['id']}")["id"] == image["id"]
+
+
+def _has_run(times: int, seen: dict[str, str]) -> bool:
+    return seen["log"].count("installed\n") == times
+
+
+def test_a_script_that_ends_well_leaves_its_machine_as_it_is_until_the_next(real: Client) -> None:
+    asked = {"name": "installed", "ports": [8081], "bootstrap": INSTALLER, "network_mode": "zerotrust"}
+    path = f"/services/{real.ask('POST', '/services', asked)['service_id']}"
+    look = "import urllib.request as u; print(u.urlopen('http://localhost:8081').status)"
+    for times in (1, 2):
+        has_run = partial(_has_run, times)
+        log = real.until(f"{path}/logs?all=true", has_run)["log"]
+        real.wait(path, "running", field="state")
+        assert real.ask("POST", f"{path}/execute", {"command": f'python3 -c "{look}"'})["stdout"] == "200\n"
+        assert "in use" not in log
+        real.ask("POST", f"{path}/redeploy", {})
+    real.ask("DELETE", path)

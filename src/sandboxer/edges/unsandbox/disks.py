@@ -16,7 +16,7 @@ from sandboxer.edges.http.routes import images as our_images
 from sandboxer.edges.http.routes.work import sessions as our_sessions
 from sandboxer.edges.unsandbox.services import make, script_of, service
 from sandboxer.edges.unsandbox.sessions import MARK, SHELL, session
-from sandboxer.edges.unsandbox.translation import ask, every, listed, ours, read, seconds, told
+from sandboxer.edges.unsandbox.translation import ask, every, listed, ours, read, seconds, sent, told
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.kernel.tasks import to_the_end
 from sandboxer.sandboxes.use_cases import lifetime
@@ -48,12 +48,12 @@ async def take(asked: AskedBody[models.NewSnapshot]) -> Response:
 
 
 async def take_of_session(asked: Asked[SessionPath]) -> Response:
-    said = read(models.TakeSnapshot, await asked.request.body())
+    said = read(models.TakeSnapshot, await sent(asked))
     return await _take_session(asked, asked.path.session_id, said.name, said.ttl)
 
 
 async def take_of_service(asked: Asked[ServicePath]) -> Response:
-    said = read(models.TakeSnapshot, await asked.request.body())
+    said = read(models.TakeSnapshot, await sent(asked))
     return await _take_service(asked, asked.path.service, said.name, said.ttl)
 
 
@@ -238,7 +238,7 @@ def _trusted(grants: dict[str, Any]) -> dict[str, Any]:
 
 
 async def clone_image(asked: Asked[_OneImage]) -> Response:
-    said = read(models.CloneImage, await asked.request.body())
+    said = read(models.CloneImage, await sent(asked))
     body = ours(CloneImage, name=said.name, description=said.description)
     return told(_image(await ask(our_images.clone, asked, body=body)))
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from sandboxer.edges.http.binding import Asked, AskedBody, bind
 from sandboxer.edges.http.routes import catalogue
 from sandboxer.edges.http.routes.work import execute as code
-from sandboxer.edges.unsandbox.translation import ask, bytes_in, every, mode_of, ours, told, trust_of
+from sandboxer.edges.unsandbox.translation import ask, bytes_in, every, mode_of, ours, sent, told, trust_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire.execute import ExecuteCode, ExecuteLater
 from sandboxer.wire.operations import execute as our_operations
@@ -47,7 +47,7 @@ async def run_async(asked: Asked) -> Response:
 async def _plain_code(asked: Asked) -> models.Execute:
     """Returns code that was sent as the body itself. What it shall run as is said by its first line."""
     try:
-        text = (await asked.request.body()).decode()
+        text = (await sent(asked)).decode()
     except UnicodeDecodeError:
         raise InvalidRequest(field="body", why="it is not text in UTF-8") from None
     query = asked.request.query_params

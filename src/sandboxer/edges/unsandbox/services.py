@@ -14,7 +14,17 @@ from sandboxer.edges.http.binding import Asked, AskedBody, AskedPathBody, Handle
 from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.routes.work import services as ours_of
 from sandboxer.edges.unsandbox.sessions import put_files, run_inside
-from sandboxer.edges.unsandbox.translation import ask, bytes_in, every, listed, ours, read, told, trust_of
+from sandboxer.edges.unsandbox.translation import (
+    ask,
+    bytes_in,
+    every,
+    listed,
+    ours,
+    read,
+    sent,
+    told,
+    trust_of,
+)
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire.operations import services as our_operations
 from sandboxer.wire.operations.artifacts import ImagePath
@@ -30,8 +40,13 @@ from sandboxer.wire.services import (
 from sandboxer.wire.unsandbox import models, operations
 
 SCRIPT = "/tmp/bootstrap.sh"
-# Its machine stays after the script, as unsandbox's does; a script that fails is a service that fails.
-_COMMAND = f"if [ -x {SCRIPT} ]; then {SCRIPT}; else sh {SCRIPT}; fi && exec sleep infinity"
+# Its machine stays after the script, as unsandbox's does; a script that fails is a service that fails. What
+# it started ends with it, so that the port is free for the next.
+_COMMAND = f"""setsid sh -c 'if [ -x {SCRIPT} ]; then exec {SCRIPT}; else exec sh {SCRIPT}; fi' & group=$!
+trap 'kill -TERM -- -$group $rest 2>/dev/null; wait; exit 143' TERM
+wait $group || exit
+sleep infinity & rest=$!
+wait $rest"""
 # What a service without a script is: nothing but a machine whose port answers.
 _NOTHING = 'mkdir -p /tmp/empty && exec python3 -m http.server --directory /tmp/empty "$PORT"\n'
 _STATES = {
@@ -166,7 +181,7 @@ async def execute(asked: AskedPathBody[_Path, models.Command]) -> Response:
 
 
 async def redeploy(asked: Asked[_Path]) -> Response:
-    said = read(models.Redeploy, await asked.request.body())
+    said = read(models.Redeploy, await sent(asked))
     script = script_of(said.bootstrap, said.bootstrap_content)
     files = [*_files(said.input_files), *([] if script is None else [_script(script)])]
     body = ours(RedeployService, files=files)
@@ -208,7 +223,7 @@ async def get_env(asked: Asked[_Path]) -> Response:
 
 
 async def set_env(asked: Asked[_Path]) -> Response:
-    values = variables(_env_text(await asked.request.body()))
+    values = variables(_env_text(await sent(asked)))
     changed = await ask(ours_of.set_vault, asked, body=ours(SetVault, secrets=values))
     return told({**_vault(changed), "message": f"{len(values)} variables are set."})
 
@@ -232,7 +247,7 @@ def _env_text(body: bytes) -> str:
 
 
 async def wipe_env(asked: Asked[_Path]) -> Response:
-    names = read(models.EnvKeys, await asked.request.body()).keys
+    names = read(models.EnvKeys, await sent(asked)).keys
     if not names:
         changed = await ask(ours_of.wipe_vault, asked)
     else:

@@ -20,6 +20,7 @@ from sandboxer.edges.unsandbox.translation import (
     ours,
     read,
     seconds,
+    sent,
     told,
     trust_of,
 )
@@ -134,7 +135,7 @@ async def run_inside(asked: AskedPathBody[Any, models.Command], sandbox_id: str)
 
 async def boost(asked: Asked[_Path]) -> Response:
     """Some clients say how many CPUs it shall have, others leave it out: then two."""
-    said = read(models.Resize, await asked.request.body())
+    said = read(models.Resize, await sent(asked))
     return told(session(await ask(ours_of.boost, asked, body=ours(Boost, vcpus=said.vcpu))))
 
 

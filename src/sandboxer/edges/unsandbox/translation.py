@@ -66,6 +66,11 @@ def ours(model: type[M], **values: Any) -> M:
         raise InvalidRequest(field=field, why=first["msg"]) from None
 
 
+async def sent(asked: AnyAsked) -> bytes:
+    """Returns the body as it came."""
+    return await asked.request.body()
+
+
 def read(model: type[M], body: bytes) -> M:
     """Returns a body that clients may leave out, or send as they like. Raises InvalidRequest."""
     try:
