@@ -10,8 +10,10 @@ import os
 import re
 import signal
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from sqlalchemy import func, select
 
 from sandboxer.accounts.delegation import DelegatedKey
@@ -25,8 +27,16 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import load_settings
 from tests.support.http.accounts import funded
 from tests.support.http.inside import SMALL, account, ask, granted, money, raw
-from tests.support.http.real import sh
+from tests.support.http.real import on_real_walls, settings_on_walls, sh
 from tests.support.http.served import Served, eventually, serving
+from tests.support.oci import EACH_WALL, settings_on
+
+
+@pytest.fixture(params=EACH_WALL)
+async def free(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    settings = settings_on(request.param, settings_on_walls(tmp_path / "state", charging=False))
+    async with on_real_walls(settings, disk_mb=128) as running:
+        yield running
 
 
 async def test_a_sandbox_makes_uses_and_ends_another(free: Served) -> None:

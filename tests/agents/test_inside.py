@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,18 @@ import pytest
 from sandboxer.agents.inside.use_cases import Descriptions
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.settings import Settings
-from tests.support.http.real import IMAGES, on_real_walls, sh, why_not
+from tests.support.http.real import IMAGES, on_real_walls, settings_on_walls, sh, why_not
 from tests.support.http.served import Served
+from tests.support.oci import EACH_WALL, settings_on
 
 FILE = "/run/sandboxer/sandbox.json"
+
+
+@pytest.fixture(params=EACH_WALL)
+async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
+    settings = settings_on(request.param, settings_on_walls(tmp_path / "state", charging=True))
+    async with on_real_walls(settings, disk_mb=128) as running:
+        yield running
 
 
 async def told(served: Served, path: str) -> dict[str, Any]:

@@ -79,3 +79,30 @@ async def serving_behind_gvisor(
                         await served.client.delete(f"/v1/{noun}/{one['id']}")
     finally:
         remove_leftovers_of(state)
+
+
+def settings_behind_gvisor(settings: Settings, folder: Path) -> Settings:
+    """Changes a platform's settings so that sandboxes of no other profile are behind gVisor. `folder`: of its
+    own.
+    """
+    folder.mkdir()
+    text = (PROFILES / "agent-dev.yaml").read_text().replace("ext.namespaces", "ext.oci")
+    # The one wall that it has no need of.
+    (folder / "agent-dev.yaml").write_text(text.replace(" uid_range,", ""))
+    changed = {
+        "backends": ("ext.oci",),
+        "oci_runtime": require_runtime("runsc"),
+        "profiles_dir": folder,
+    }
+    return settings.model_copy(update=changed)
+
+
+# Kinds of wall of a platform, for tests of what is the same behind each. `make test-slow` builds runsc first.
+EACH_WALL = ["namespaces", pytest.param("gvisor", marks=pytest.mark.slow)]
+
+
+def settings_on(wall: str, settings: Settings) -> Settings:
+    """Changes a platform's settings to those of a kind of wall."""
+    if wall == "namespaces":
+        return settings
+    return settings_behind_gvisor(settings, settings.state_dir.parent / "profiles")

@@ -76,7 +76,7 @@ class OciSettings:
             # Only for the supervisor, until it has led connections (`bundle.SETTLING`).
             own += ["--net-raw"]
         if self.kind is RuntimeKind.CRUN:
-            # It is in the cgroups of the sandbox already, and refuses hosts with hierarchies of both versions.
+            # It is in the cgroups of the sandbox already.
             own += ["--cgroup-manager=disabled"]
         return [str(self.program), *own]
 
