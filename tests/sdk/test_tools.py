@@ -132,3 +132,11 @@ async def test_output_is_told_while_a_program_runs(up: Up) -> None:
     assert whole.structured is not None
     for name in ("stdout", "stderr", "exit_code", "timed_out"):
         assert streamed.structured[name] == whole.structured[name]
+
+
+def test_what_to_do_next_is_said_in_tools(client: Sandboxer, sandbox: Sandbox) -> None:
+    missing = client.tools.run("readFile", {"sandbox_id": sandbox.id, "path": "/none"})
+    assert "`listFiles`" in missing.text
+    assert "/v1/" not in missing.text
+    nobodys = client.tools.run("getSnapshot", {"snapshot_id": "nobodys"})
+    assert "client." not in nobodys.text

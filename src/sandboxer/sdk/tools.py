@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,10 +23,15 @@ from sandboxer.sdk.bodies import body_of
 from sandboxer.sdk.call import Answer, Call, found_at, new_idempotency_key
 from sandboxer.sdk.commands import MARGIN_S, ServerEvent, raise_problem
 from sandboxer.sdk.errors import ApiError, SdkError
+from sandboxer.wire.next_steps import Door
 
 # `core`: the dozen with which most can be done. `standard`: what an agent may want. `all`: all there is.
 Offer = Literal["core", "standard", "all"]
 OFFERS: tuple[Offer, ...] = ("core", "standard", "all")
+# As next steps name an operation, with or without a query and backticks.
+_ROUTE = re.compile(
+    r"`?\b((?:GET|POST|PUT|PATCH|DELETE) /v1/[^\s`?,;:)]*[^\s`?,;:).])(?:\?[^\s`,;)]*[^\s`,;).])?`?"
+)
 # Of a file, in one answer; a range asks for the rest.
 MOST_SHOWN = 256 * 1024
 
@@ -64,6 +70,8 @@ class Tool:
     name: str
     # Id of the operation, as in the OpenAPI document.
     operation: str
+    # Its method and path, as the platform names it when it says what to do next.
+    route: str
     offer: Offer
     # One line.
     description: str
@@ -147,6 +155,25 @@ class Tool:
         return ToolResult(text)
 
 
+def _in_tools(text: str) -> str:
+    """Returns what the platform said with tools in the place of routes: a model sends no requests."""
+    return _ROUTE.sub(_tool_at, text)
+
+
+def _tool_at(found: re.Match[str]) -> str:
+    for pattern, name in _routes():
+        if pattern.fullmatch(found[1]):
+            return f"`{name}`"
+    return found[0]
+
+
+@cache
+def _routes() -> Sequence[tuple[re.Pattern[str], str]]:
+    """The route of each tool, the smaller offers first; whatever stands for a name in it."""
+    known = sorted(_table().values(), key=lambda one: OFFERS.index(one.offer))
+    return [(re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(one.route))), one.name) for one in known]
+
+
 def tools(what: Offer | Sequence[str] = "standard") -> Sequence[Tool]:
     """Returns the tools of an offer and of those that are smaller, or those that are named."""
     if not isinstance(what, str):
@@ -213,11 +240,14 @@ _SAID = frozenset({"type", "title", "status", "detail", "code", "next_step", "fa
 
 def refused(error: SdkError) -> ToolResult:
     """Returns the result that says what went wrong, and what to do now."""
-    structured: dict[str, Any] = {"code": error.code, "detail": str(error), "next_step": error.next_step}
+    detail, step = str(error), error.next_step
+    if isinstance(error, ApiError):
+        detail, step = _in_tools(error.said(Door.HTTP)), _in_tools(error.next(Door.HTTP))
+    structured: dict[str, Any] = {"code": error.code, "detail": detail, "next_step": step}
     if isinstance(error, ApiError):
         structured |= {"status": error.status, "fault": error.fault}
         structured |= {name: fact for name, fact in error.problem.items() if name not in _SAID}
-    text = f"{error} {error.next_step}".strip()
+    text = f"{detail.rstrip('.')}. {step}".strip()
     if errors := structured.get("errors"):
         text += " " + json.dumps(errors, ensure_ascii=False)
     payment = error.payment if isinstance(error, ApiError) else None
