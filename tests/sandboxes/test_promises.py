@@ -10,11 +10,11 @@ import pytest
 
 from sandboxer.backends.contract import Fingerprint, Trust, VolumeMount, Wall
 from sandboxer.backends.guest import FolderMount
+from sandboxer.hosts.routes.records import IsolationLevel
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.sandboxes.profiles import (
     Checkpoint,
-    IsolationLevel,
     Scope,
     WorkspaceAccess,
     WorkspaceMode,

@@ -78,6 +78,8 @@ class Order:
     is_spare: bool = False
     # Programs in it may make user and mount namespaces of their own, as builders of images do.
     nests: bool = False
+    # Of those that its fingerprint tells of (facts `gpus`, `gpu`).
+    gpus: int = 0
     # What its disk has from the first (see `shared.BeginsWithFiles`), unless it begins as a copy.
     files: tuple[FirstFile, ...] = ()
 
@@ -181,14 +183,10 @@ class Backend(Protocol):
     async def usage(self, handle: Handle) -> Usage: ...
 
     async def teardown(self, sandbox_id: str) -> None:
-        """Kills and removes everything of a sandbox. Gone already is success; safe to repeat after a
-        crash.
-        """
+        """Removes everything of a sandbox. Gone already is success; safe to repeat after a crash."""
 
     def deaths(self) -> AsyncIterator[str]:
-        """Yields the ids of sandboxes that ended without being asked to, as they end. One consumer at a
-        time.
-        """
+        """Yields the ids of sandboxes that ended without being asked to. One consumer at a time."""
 
     async def close(self) -> None:
         """Releases this process's resources. Sandboxes keep running."""

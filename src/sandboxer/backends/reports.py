@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Protocol, runtime_checkable
 
-from sandboxer.backends.contract import Backend, Order
+from sandboxer.backends.contract import Backend, Handle, Order
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import value_class
 
@@ -47,6 +47,16 @@ class CostsNothing:
 
     async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
         return CostEstimate(unit="usd")
+
+
+@runtime_checkable
+class TakesKeys(Protocol):
+    """A backend at a provider who charges whoever's key it is given: an account may bring one of its own."""
+
+    async def provision_with_key(self, order: Order, key: str) -> Handle:
+        """Does as `Backend.provision`, at the expense of this key. The key is kept nowhere: what is needed to
+        reach and remove the sandbox afterwards is the operator's, or belongs to this one sandbox alone.
+        """
 
 
 @value_class

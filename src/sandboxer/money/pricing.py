@@ -12,9 +12,12 @@ unknown is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from sandboxer.kernel.clock import parse_duration
@@ -26,6 +29,8 @@ from sandboxer.money.policy import Use
 TIERS = 32
 _GB = 1 << 30
 _MILLI = 1000
+_MSATS_PER_BTC = 100_000_000 * 1000
+_SECONDS_PER_HOUR = 3600
 
 
 @value_class
@@ -73,6 +78,8 @@ class Rates:
     # Per GB of memory while frozen, per GB of disk while stopped, reaped, or a snapshot, image or volume.
     frozen_memory_gb_msats: Rate = 2
     stored_disk_gb_msats: Rate = 1
+    # Per GPU of the operator's own, while running or frozen: it is nobody else's meanwhile.
+    gpu_msats: Rate = 0
     egress_gb_msats: Msats = 0
 
     def __post_init__(self) -> None:
@@ -102,6 +109,22 @@ class RateCard:
 
 
 FREE = RateCard(running=0, frozen=0, stored=0)
+
+
+@value_class
+class Basis:
+    """What the price of a sandbox rests on besides profile and size: where it stands."""
+
+    gpus: int = 0
+    # What a provider charges the operator for it, passed through as it is. Zero on the operator's machines.
+    infrastructure: Rate = 0
+    # It stands at a provider: what it occupies is part of what that one charges.
+    is_metered: bool = False
+    # The account pays the provider itself, by a key of its own, and the platform its fee alone.
+    is_own_key: bool = False
+
+
+PLAIN = Basis()
 
 
 @value_class
@@ -166,11 +189,13 @@ def entitlement(tier: int, prices: TierPrices) -> Entitlement:
     )
 
 
-def rate_card(profile: str, size: Size, pricing: Pricing) -> RateCard:
+def rate_card(profile: str, size: Size, pricing: Pricing, basis: Basis = PLAIN) -> RateCard:
     """Return what a sandbox of this profile and size costs per second, rounded up to whole msats."""
     if profile in pricing.free_profiles:
         return FREE
     rates = pricing.rates_of(profile)
+    if basis.is_own_key:
+        return RateCard(running=rates.running_msats, frozen=0, stored=0)
     # In 1/1024000 msat: thousandths of a CPU and MB of a GB have this common denominator.
     running = (
         rates.vcpu_msats * size.vcpu_thousandths * 1024
@@ -178,12 +203,27 @@ def rate_card(profile: str, size: Size, pricing: Pricing) -> RateCard:
         + rates.disk_gb_msats * size.disk_mb * _MILLI
     )
     stored = _per_gb(rates.stored_disk_gb_msats, size.disk_mb)
+    if basis.is_metered:
+        # A provider charges on for what is paused.
+        whole = checked_rate(rates.running_msats + basis.infrastructure)
+        return RateCard(running=whole, frozen=basis.infrastructure, stored=checked_rate(stored))
+    gpus = rates.gpu_msats * basis.gpus
     return RateCard(
-        running=checked_rate(rates.running_msats + -(-running // (1024 * _MILLI))),
+        running=checked_rate(rates.running_msats + gpus + -(-running // (1024 * _MILLI))),
         # Frozen keeps its disk too.
-        frozen=checked_rate(_per_gb(rates.frozen_memory_gb_msats, size.memory_mb) + stored),
+        frozen=checked_rate(_per_gb(rates.frozen_memory_gb_msats, size.memory_mb) + gpus + stored),
         stored=checked_rate(stored),
     )
+
+
+def passed_through(usd_per_hour: Decimal, usd_per_btc: Decimal) -> Rate:
+    """Return what a provider charges in msats per second, rounded up: the operator never pays more than is
+    passed on, and the account at most a thousandth of a sat a second too much.
+    """
+    if not usd_per_hour.is_finite() or usd_per_hour < 0 or not usd_per_btc.is_finite() or usd_per_btc <= 0:
+        raise InvalidRequest(field="cost", why=f"{usd_per_hour} USD an hour at {usd_per_btc} USD is no price")
+    msats_per_s = Fraction(usd_per_hour) * _MSATS_PER_BTC / Fraction(usd_per_btc) / _SECONDS_PER_HOUR
+    return checked_rate(math.ceil(msats_per_s))
 
 
 def stored_rate(disk_mb: int, pricing: Pricing) -> Rate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -59,6 +60,11 @@ class Records:
 
     is_empty: bool
     disks: int
+    # The disks by backend: one that was added to a platform has none yet, whatever the others have.
+    by_backend: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, backend: str) -> Records:
+        return Records(self.is_empty, self.by_backend.get(backend, 0))
 
 
 @brief_value_class
@@ -106,7 +112,7 @@ async def bind(
     adopted = False
     for name, backend in carrying.items():
         disks = await backend.disks()
-        finding = judge(known, marks[name], has_disks=bool(disks), records=records)
+        finding = judge(known, marks[name], has_disks=bool(disks), records=records.of(name))
         if finding is not Finding.BELONGS and not may_adopt:
             raise _refusal(finding, known, marks[name], len(disks) or records.disks, state_dir, database)
         if may_adopt and disks:

@@ -139,6 +139,12 @@ class Charging:
             raise InsufficientCredit(required=least, available=available, account=sandbox.account)
         return terms
 
+    def rerouted(self, sandbox: Sandbox) -> Terms:
+        """Return its terms where another backend makes it; what a quote or a tier promised stays."""
+        terms = sandbox.terms
+        is_promised = terms.is_free or terms.quote_id is not None
+        return terms if is_promised else replace(terms, card=self._card(sandbox))
+
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources. Raises as `check_start`.
 
@@ -223,7 +229,7 @@ class Charging:
     def _card(self, sandbox: Sandbox) -> RateCard:
         if self.is_free(sandbox.account, sandbox.profile):
             return FREE
-        return rate_card(sandbox.profile, size_of(sandbox.resources), self.pricing)
+        return rate_card(sandbox.profile, size_of(sandbox.resources), self.pricing, sandbox.route.basis)
 
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
         """Return the terms of a sandbox that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
@@ -265,7 +271,7 @@ class Charging:
         size = size_of(sandbox.resources)
         card = sandbox.terms.card
         if sandbox.terms.is_free:
-            card = rate_card(sandbox.profile, size, self.pricing)
+            card = rate_card(sandbox.profile, size, self.pricing, sandbox.route.basis)
         promised = Terms(
             card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
         )
@@ -287,7 +293,12 @@ class Charging:
 
     def _hold(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
         if before is not None and before.state is State.PROVISIONING:
-            return
+            if before.terms.card == after.terms.card:
+                return
+            # Another backend makes it, at another price: one hold takes the place of the other.
+            if (held := self._open_hold(conn, after)) is not None:
+                release(conn, after.account, held, reason="rerouted", now=now)
+            before = None
         if before is not None:
             self._meter(conn, before, after, now, None)
         rate = 0 if after.terms.is_entitled else after.terms.card.running

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from decimal import Decimal
+from typing import Any, Protocol, runtime_checkable
 
 from sandboxer.backends.contract import Backend, Fingerprint, Handle, Order, Spares, Trust
 from sandboxer.backends.guest import FirstFile, Guest
 from sandboxer.backends.shared import BeginsWithFiles
+from sandboxer.hosts.routes.observations import Observations
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
 from sandboxer.kernel.tasks import together
 from sandboxer.kernel.values import value_class
+from sandboxer.money.pricing import Pricing
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profile, Profiles, Sudo
@@ -22,6 +25,7 @@ from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import SandboxRepository
 from sandboxer.sandboxes.requests import Makers
+from sandboxer.sandboxes.routes import RoutePolicy
 from sandboxer.sandboxes.warm import Rest, Rests, WarmPool
 
 OpenGuest = Callable[[], Awaitable[Guest]]
@@ -64,6 +68,36 @@ class BringsFiles(Protocol):
         """
 
 
+async def _nobody_is(caller: Caller) -> bool:
+    return False
+
+
+async def _no_key(account: str, name: str) -> str:
+    raise NotAvailable(what=f"secret {name}", why="this platform keeps no secrets")
+
+
+@dataclass(eq=False)
+class Routes:
+    """What is needed to choose a backend."""
+
+    observed: Observations
+    policy: RoutePolicy = field(default_factory=RoutePolicy)
+    # None: nobody pays.
+    pricing: Pricing | None = None
+    # The operator's own rate, by which what a provider charges is passed on.
+    usd_per_btc: Decimal | None = None
+    # Backends at somebody who charges for each sandbox.
+    metered: frozenset[str] = frozenset()
+    # Why nobody should rely on these yet.
+    experimental: Mapping[str, str] = field(default_factory=dict)
+    # Says whether the operator neither opened an account nor is it.
+    is_stranger: Callable[[Caller], Awaitable[bool]] = _nobody_is
+    # Returns an account's secret by its name, set by who keeps them. Raises what refuses it.
+    resolve_key: Callable[[str, str], Awaitable[str]] = _no_key
+    # What is known of backends by name; filled as they are asked.
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
 @value_class
 class SandboxDependencies:
     repository: SandboxRepository
@@ -74,6 +108,7 @@ class SandboxDependencies:
     activity: Activity
     warm: WarmPool
     quarantine: Quarantine
+    routes: Routes
     default_profile: str
     # How long stopped and failed sandboxes are kept.
     retention: timedelta

@@ -11,20 +11,11 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from sandboxer.backends.contract import Resources, Trust, Wall
+from sandboxer.backends.contract import Capability, Resources, Trust, Wall
+from sandboxer.hosts.routes.records import ANYTHING, Constraints, IsolationLevel, Strategy
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.yaml_fields import Fields, read_fields
-
-
-class IsolationLevel(StrEnum):
-    """From the weakest to the strongest; a backend that gives one gives those before it."""
-
-    POLICY = "policy"
-    CONTAINER = "container"
-    # A kernel of its own between it and the host's.
-    STRONG = "strong"
-    MICROVM = "microvm"
 
 
 class Checkpoint(StrEnum):
@@ -135,6 +126,9 @@ class Profile:
     network_most: NetworkMost = NetworkMost.OPEN
     sudo: Sudo = Sudo.NONE
     checkpoint: Checkpoint = Checkpoint.NONE
+    # Backends that may make it besides the one above, in order; `any` stands for all that this platform uses.
+    fallback: tuple[str, ...] = ()
+    constraints: Constraints = ANYTHING
 
     @property
     def trust(self) -> Trust:
@@ -193,6 +187,7 @@ def load_profile(file: Path) -> Profile:
     identity = top.section("identity", is_optional=True)
     default, most, idle = _lifetime(top, ttl)
     least, largest = _sizes(resources)
+    fallback, constraints = _route(top.section("route", is_optional=True))
     profile = Profile(
         id=top.text("id", pattern=r"profile\.[a-z0-9][a-z0-9.-]{0,100}"),
         version=top.text("version", pattern=r"[0-9]+(\.[0-9]+){0,2}"),
@@ -220,6 +215,8 @@ def load_profile(file: Path) -> Profile:
         genesis=identity.choice("genesis", Genesis, otherwise=Genesis.NONE),
         sudo=top.choice("sudo", Sudo, otherwise=Sudo.NONE),
         checkpoint=top.choice("checkpoint", Checkpoint, otherwise=Checkpoint.NONE),
+        fallback=fallback,
+        constraints=constraints,
         nests=walls.choice("nesting", Nesting, otherwise=Nesting.NONE) is Nesting.ALLOWED,
     )
     for name in excess(profile.resources, profile.resources_max):
@@ -238,6 +235,21 @@ def _backend(top: Fields) -> str:
     # The seeds say `extension`; both words are understood, one at a time.
     name = "extension" if top.has("extension") else "backend"
     return top.text(name, pattern=r"ext\.[a-z0-9-]{1,60}")
+
+
+def _route(fields: Fields) -> tuple[tuple[str, ...], Constraints]:
+    fallback = fields.texts("fallback")
+    most = fields.integer("max_sats_per_hour", otherwise=-1)
+    constraints = Constraints(
+        strategy=fields.choice("strategy", Strategy) if fields.has("strategy") else None,
+        region=fields.text("region", otherwise="") or None,
+        gpus=fields.integer("gpus", otherwise=0),
+        gpu=fields.text("gpu", otherwise="") or None,
+        max_msats_per_hour=None if most < 0 else most * 1000,
+        capabilities=frozenset(fields.choices("capabilities", Capability)),
+    )
+    fields.finish()
+    return fallback, constraints
 
 
 def _scope(top: Fields, workspace: Fields) -> Scope:

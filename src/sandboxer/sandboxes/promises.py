@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from sandboxer.backends.contract import Trust, VolumeMount
 from sandboxer.backends.guest import FolderMount
+from sandboxer.hosts.routes.records import IsolationLevel
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes.profiles import (
     Checkpoint,
-    IsolationLevel,
     Profile,
     Scope,
     WorkspaceAccess,

@@ -30,6 +30,8 @@ from sqlalchemy import (
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
+from sandboxer.hosts.routes import records as kept_routes
+from sandboxer.hosts.routes.records import UNROUTED, Route
 from sandboxer.kernel.values import value_class
 from sandboxer.sandboxes import promises as kept_promises
 from sandboxer.sandboxes import terms as money_terms
@@ -127,6 +129,8 @@ class Sandbox(Record):
     # None: it may not speak to the platform. A copy of its disk has none of it.
     inception: Inception | None = None
     promises: Promises = NOTHING
+    # How its backend was chosen.
+    route: Route = UNROUTED
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -138,6 +142,7 @@ class Sandbox(Record):
             origin=self.origin,
             volumes=self.volumes,
             folders=self.promises.folders(),
+            gpus=self.route.basis.gpus,
         )
 
     def environment(self) -> dict[str, str]:
@@ -183,6 +188,7 @@ sandboxes = Table(
     Column("at_end", Text),
     Column("inception", JsonValue),
     Column("promises", SealedJson("sandboxes.promises")),
+    Column("route", JsonValue),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
     # No two that an account could still use have the same name.
@@ -285,6 +291,7 @@ rows = SandboxRows(
                 read=_unboosted,
             )
         ),
+        "route": Cell(write=kept_routes.to_json, read=kept_routes.from_json),
         "promises": Cell(write=kept_promises.to_json, read=kept_promises.from_json),
         "volumes": Cell(
             write=lambda mounts: [[one.volume_id, one.path, one.is_read_only] for one in mounts] or None,

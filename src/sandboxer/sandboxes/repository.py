@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from sandboxer.accounts.authority import Act, demand_may
+from sandboxer.hosts.routes.records import Route
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.kernel.values import value_class
@@ -53,6 +54,9 @@ class Charges(Protocol):
 
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
         """Return the terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
+
+    def rerouted(self, sandbox: Sandbox) -> Terms:
+        """Return the terms of one that another backend makes than the one that was asked first."""
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources.
@@ -105,6 +109,10 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
     @property
     def is_charged(self) -> bool:
         return self._charges is not None
+
+    def is_free(self, account: str, profile: str) -> bool:
+        """Say whether such a sandbox costs nothing."""
+        return self._charges is None or self._charges.is_free(account, profile)
 
     async def counts(self, account: str | None = None) -> dict[str, int]:
         """Return how many sandboxes there are by state, zeros included, so that gauges are reset."""
@@ -168,6 +176,26 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
         if charges is None:
             return sandbox.terms
         return await self.store.write(lambda conn: charges.resized(conn, sandbox, now=now))
+
+    async def reroute(self, sandbox: Sandbox, route: Route, backend: str, *, actor: str, why: str) -> Sandbox:
+        """Let another backend make it: within the same create, under the same id, with one hold.
+
+        Raises InsufficientCredit where it costs more there than its account has.
+        """
+
+        def decide(one: Sandbox) -> Mapping[str, object]:
+            moved = replace(one, backend=backend, route=route)
+            terms = one.terms if self._charges is None else self._charges.rerouted(moved)
+            return {"backend": backend, "route": route, "terms": terms}
+
+        return await self.amend(
+            sandbox.id,
+            kind="sandbox.rerouted",
+            actor=actor,
+            reason="backend_failed",
+            decide=decide,
+            data={"from": sandbox.backend, "backend": backend, "why": why[:500]},
+        )
 
     def check_name(self, account: str, name: str | None, *, of: str = "") -> None:
         """Raise Conflict if another sandbox of the account than `of` has the name. Before anything is made;

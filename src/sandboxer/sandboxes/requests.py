@@ -9,12 +9,14 @@ from enum import StrEnum
 
 from sandboxer.backends.contract import Backend, Fingerprint, Resources, Trust, VolumeMount
 from sandboxer.backends.shared import ServesSome
+from sandboxer.hosts.routes.policy import given
+from sandboxer.hosts.routes.records import ANYTHING, LEVELS, Constraints, level_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
 from sandboxer.kernel.values import new_id, value_class
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.profiles import Checkpoint, IsolationLevel, NetworkMost, Profile, excess
+from sandboxer.sandboxes.profiles import Checkpoint, NetworkMost, Profile, excess
 from sandboxer.sandboxes.promises import LOCAL, Wishes, promised, sharing, unshared
 from sandboxer.sandboxes.records import AtEnd, Inception, Sandbox
 from sandboxer.sandboxes.terms import Terms
@@ -89,6 +91,10 @@ class CreateRequest(WantedSandbox):
     # What it may do from inside; it is granted in the transaction of the record.
     inception: Inception | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    # What it wants of the backend that makes it.
+    route: Constraints = ANYTHING
+    # The backend that its volumes lie in; filled in at admission.
+    lies_in: str | None = None
 
 
 _NO_WISHES = Wishes()
@@ -109,9 +115,6 @@ def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
                 field=f"volumes.{number}.mode",
                 why=f"one sandbox alone may write to a volume, not {count}; all of them may read it (ro)",
             )
-
-
-_LEVELS = tuple(IsolationLevel)
 
 
 def plan(
@@ -232,17 +235,18 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None, wishes: Wis
     if not fingerprint.healthy:
         why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
         raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
-    if missing := sorted(wall.value for wall in profile.required_walls - fingerprint.walls):
+    words = given(fingerprint, ())
+    if missing := sorted(wall.value for wall in profile.required_walls if f"wall:{wall}" not in words):
         why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"
         raise NotAvailable(what=f"profile {profile.id}", why=why)
-    given = fingerprint.facts.get("isolation_level", IsolationLevel.CONTAINER.value)
-    level = max(profile.isolation, wishes.isolation or profile.isolation, key=_LEVELS.index)
-    if _LEVELS.index(level) > _LEVELS.index(IsolationLevel(given)):
+    best = level_of(fingerprint)
+    level = max(profile.isolation, wishes.isolation or profile.isolation, key=LEVELS.index)
+    if LEVELS.index(level) > LEVELS.index(best):
         raise NotAvailable(
             what=f"isolation level {level}",
-            why=f"{profile.backend} gives {given}",
+            why=f"{profile.backend} gives {best}",
             promise="isolation",
-            hint=f"Ask for `{given}` or less, or for a profile of a stronger backend (GET /v1/profiles).",
+            hint=f"Ask for `{best}` or less, or for a profile of a stronger backend (GET /v1/profiles).",
         )
 
 
@@ -268,11 +272,6 @@ def _image(request: CreateRequest, profile: Profile) -> str:
         return request.image or profile.image
     if request.image not in (None, origin.image):
         raise InvalidRequest(field="image", why=f"what it begins as a copy of has its own, {origin.image}")
-    if origin.backend != profile.backend:
-        raise InvalidRequest(
-            field="profile",
-            why=f"{profile.id} is made by {profile.backend}, {origin.disk_id} lies in {origin.backend}",
-        )
     return origin.image
 
 

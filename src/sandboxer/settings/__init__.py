@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
@@ -19,6 +19,7 @@ from sandboxer.accounts.limits import LimitPolicy
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, in_plain_words
 from sandboxer.kernel.program import GUEST, PROFILES
+from sandboxer.sandboxes.routes import RoutePolicy, policy_from_json
 from sandboxer.settings.edges import EdgeSettings, IdentitySettings
 from sandboxer.settings.payments import PaymentSettings
 from sandboxer.settings.work import (
@@ -68,6 +69,21 @@ class Settings(
         tuple[str, ...],
         Field(description="What `placement` of profiles and creates may call this host, beside `local`."),
     ] = ()
+    routing: Annotated[
+        dict[str, Any],
+        Field(
+            description='How backends are chosen, as JSON: {"strategy": "explicit", "fallback":'
+            ' {"profile.agent-dev": ["ext.oci"]}, "regions": {"ext.docker": "eu"}};'
+            " see docs/guides/routing.md."
+        ),
+    ] = Field(default_factory=dict)
+    strangers_wall: Annotated[
+        Literal["auto", "strong", "profile"],
+        Field(
+            description="Wall of accounts that you did not open. auto: a kernel of its own (ext.oci with"
+            " runsc) where this host has it. strong: that, or nothing is made. profile: as the profile says."
+        ),
+    ] = "auto"
     oci_runtime: Annotated[
         str, Field(description="Runtime of ext.oci (experimental): runsc, runc or crun, or a path of one.")
     ] = "runsc"
@@ -210,6 +226,10 @@ class Settings(
         return Decimal(self.fixed_rates["BTC"]) if "BTC" in self.fixed_rates else None
 
     @property
+    def route_policy(self) -> RoutePolicy:
+        return policy_from_json(self.routing, strangers_wall=self.strangers_wall)
+
+    @property
     def events_kept_for(self) -> timedelta:
         return parse_duration(self.events_retention, field="events_retention")
 
@@ -231,7 +251,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
         _ = settings.events_kept_for, settings.garbage_kept_for, settings.quarantine_time
-        _ = settings.limits
+        _ = settings.limits, settings.route_policy
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
         _ = settings.records_kept_for, settings.domain_policy, settings.packages
@@ -290,6 +310,7 @@ _JSON_EXAMPLES = {
     "hot_wallet": '{"file": "/…", "password_file": "/…", "caps": {"LTC": {"payment": "1", "day": "5"}}}',
     "gift_cards": '{"max_cents": 50000}',
     "compose_ssh": '{"host": "sandboxer01", "key": "/…/id_ed25519", "known_hosts": "/…/known_hosts"}',
+    "routing": '{"strategy": "lowest-cost", "fallback": {"profile.agent-dev": ["ext.oci"]}}',
     "socket_accounts": '{"anna": "search-team"}',
 }
 

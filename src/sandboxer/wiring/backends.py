@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import field
 
 from sqlalchemy import Connection, func, select
 
 from sandboxer.artifacts.images.published.records import published_images
-from sandboxer.artifacts.noun_reconcilers import recorded_disks, recorded_volumes
+from sandboxer.artifacts.images.published.records import rows as image_rows
+from sandboxer.artifacts.snapshots.records import rows as snapshot_rows
 from sandboxer.artifacts.snapshots.records import snapshots
+from sandboxer.artifacts.volumes.records import rows as volume_rows
 from sandboxer.artifacts.volumes.records import volumes
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
-from sandboxer.backends.registry import find_opener
+from sandboxer.backends.registry import experimental_reason, find_extension, find_opener
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.binding import Records, bind
@@ -32,6 +36,10 @@ class BoundBackends:
     is_adopted: bool
     # Whose disks are known to be the database's, and are marked as that.
     marked: Mapping[str, Backend]
+    # Those at somebody who charges for each sandbox.
+    metered: frozenset[str] = frozenset()
+    # Why nobody should rely on these yet.
+    experimental: Mapping[str, str] = field(default_factory=dict)
 
 
 async def open_bound(
@@ -54,7 +62,18 @@ async def open_bound(
         database=store.database.url.render_as_string(hide_password=True),
     )
     marked = {name: one for name, one in backends.items() if name not in bound.unasked}
-    return BoundBackends(backends, bound.is_adopted, marked)
+    if given is not None:
+        return BoundBackends(backends, bound.is_adopted, marked)
+    files = load_extensions(settings.extensions_dir)
+    extensions = {name: find_extension(name, files) for name in backends}
+    reasons = {name: experimental_reason(name, files) for name in backends}
+    return BoundBackends(
+        backends,
+        bound.is_adopted,
+        marked,
+        metered=frozenset(name for name, one in extensions.items() if one.is_metered),
+        experimental={name: why for name, why in reasons.items() if why is not None},
+    )
 
 
 async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:
@@ -88,6 +107,7 @@ def records_of_disks(conn: Connection) -> Records:
     """Returns what this database says of disks, of whatever kind."""
     tables = (sandboxes, snapshots, published_images, volumes)
     rows = sum(conn.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
-    held = select(func.count()).select_from(sandboxes).where(sandboxes.c.handle.is_not(None))
-    living = conn.execute(held).scalar_one() + len(recorded_disks(conn)) + len(recorded_volumes(conn))
-    return Records(is_empty=rows == 0, disks=living)
+    held = Counter(conn.execute(select(sandboxes.c.backend).where(sandboxes.c.handle.is_not(None))).scalars())
+    kept = (*snapshot_rows.living(conn), *image_rows.living(conn), *volume_rows.living(conn))
+    held.update(one.backend for one in kept)
+    return Records(is_empty=rows == 0, disks=held.total(), by_backend=dict(held))

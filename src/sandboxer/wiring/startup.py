@@ -141,7 +141,7 @@ async def open_platform(
         paying = open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
         payments = await _opened(paying, closing)
         sandboxes, work = await closing.enter_async_context(
-            open_sandboxes(settings, store, time, bound, metrics, keys, payments, budget)
+            open_sandboxes(settings, store, time, bound, metrics, keys, payments, budget, authorities)
         )
         above = await open_upper_dependencies(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget, wallets.gate

@@ -96,6 +96,10 @@ class Secrets:
 
         return await self._sandboxes.operations.perform(sandbox_id, "secrets", act)
 
+    async def key_of(self, account: str, name: str) -> str:
+        """Returns the account's key at a provider, for one call to it. Raises NotFound."""
+        return (await self.vault.demand(account, [name]))[name]
+
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Injected]:
         await self._sandboxes.visible(sandbox_id, caller)
         return self._repository.of(sandbox_id)
@@ -231,6 +235,7 @@ async def open_secrets(
     await repository.load()
     secrets = Secrets(sandboxes, clock, Vault(store, clock, seal, is_charged=is_charged), repository)
     sandboxes.start_hooks.append(secrets)
+    sandboxes.routes.resolve_key = secrets.key_of
     ended: asyncio.Queue[str] = asyncio.Queue()
 
     def changed(sandbox: Sandbox, steps: Sequence[Step]) -> None:

@@ -32,6 +32,7 @@ from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.sandboxes.use_cases import creation
 from sandboxer.sandboxes.use_cases.admission import Slots
 from sandboxer.sandboxes.use_cases.locks import refuse_locked
+from sandboxer.sandboxes.use_cases.routes import home_of
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 from sandboxer.store.steps import Step
@@ -103,7 +104,8 @@ class VolumeUseCases(KeptUseCases[Volume]):
         if not request.wanted_volumes:
             return request
         volumes = await self.mounts(request.wanted_volumes, caller)
-        return replace(request, volumes=volumes, wanted_volumes=())
+        first = await self.get(volumes[0].volume_id, caller)
+        return replace(request, volumes=volumes, wanted_volumes=(), lies_in=first.backend)
 
     async def mounts(self, wanted: Sequence[WantedVolume], caller: Caller) -> tuple[VolumeMount, ...]:
         """Returns the mounts for a sandbox of this caller. Whether the volumes are free is decided with its
@@ -237,7 +239,7 @@ class VolumeUseCases(KeptUseCases[Volume]):
 
     async def _planned(self, wanted: Wanted, caller: Caller) -> Volume:
         dependencies, now = self.sandboxes, self.clock.now()
-        backend, size_mb = dependencies.profiles.get(dependencies.default_profile).backend, wanted.size_mb
+        backend, size_mb = await home_of(dependencies, caller), wanted.size_mb
         if wanted.from_snapshot is not None:
             source = await self.snapshots.usable(wanted.from_snapshot, caller, of_volume=True)
             backend, size_mb = source.backend, size_mb or source.resources.disk_mb

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 from sandboxer.backends.contract import (
     Capacity,
@@ -32,7 +33,7 @@ from sandboxer.backends.contract import (
     Wall,
 )
 from sandboxer.backends.guest import Guest
-from sandboxer.backends.reports import CleanupReport, CostsNothing
+from sandboxer.backends.reports import CleanupReport, CostEstimate, CostPart
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk, ScriptedFolders, ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
@@ -51,7 +52,7 @@ PLENTY = Resources(vcpus=1024, memory_mb=2**20, disk_mb=2**20, pids=2**20)
 CANARY_ANSWER = {"python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'}
 
 
-class Scripted(CostsNothing):
+class Scripted:
     """The fake backend. `fail_on` says, per method, what to raise on each call in turn; None, or the end
     of the list, succeeds.
     """
@@ -66,6 +67,8 @@ class Scripted(CostsNothing):
         walls: frozenset[Wall] = frozenset(Wall),
         images: Iterable[str] = ("base",),
         answers: Mapping[str, bytes] | None = None,
+        facts: Mapping[str, str] | None = None,
+        usd_per_hour: str = "0",
     ) -> None:
         self._name = name
         self._clock = clock or SystemClock()
@@ -73,6 +76,10 @@ class Scripted(CostsNothing):
         self._boot_takes = boot_takes
         self._walls = walls
         self._images = frozenset(images)
+        # What it says of its host: an isolation, a region, GPUs.
+        self._facts = {"isolation_level": "container", "kind": "scripted", **(facts or {})}
+        # What its provider, who does not exist, would charge.
+        self._usd_per_hour = Decimal(usd_per_hour)
         self._answers = {**CANARY_ANSWER, **(answers or {})}
         self._dead: asyncio.Queue[str] = asyncio.Queue()
         self.boxes: dict[str, Box] = {}
@@ -91,7 +98,7 @@ class Scripted(CostsNothing):
         return Fingerprint(
             healthy=True,
             walls=self._walls,
-            facts={"isolation_level": "container", "kind": "scripted"},
+            facts=self._facts,
             lacks=[Lack(what="walls", why="this backend is a fake", remedy="use ext.namespaces")],
         )
 
@@ -139,6 +146,15 @@ class Scripted(CostsNothing):
             del self.boxes[order.sandbox_id]
             raise
         return Handle(sandbox_id=order.sandbox_id, backend=self._name, version=1)
+
+    async def provision_with_key(self, order: Order, key: str) -> Handle:
+        # The key is for nobody here: nothing of it is kept.
+        self._begin("key", order.sandbox_id)
+        return await self.provision(order)
+
+    async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
+        parts = [CostPart(what="machine", amount=self._usd_per_hour * hours)] if self._usd_per_hour else []
+        return CostEstimate(unit="usd", parts=tuple(parts))
 
     async def recover(self, handle: Handle) -> Observation:
         self._begin("recover", handle.sandbox_id)

@@ -19,11 +19,12 @@ from sandboxer.accounts.authority import parse_scopes, scopes_to_json, usual_sco
 from sandboxer.accounts.operators import demand_operator
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.edges.http.authentication import LEASE, caller_of
+from sandboxer.hosts.routes.records import IsolationLevel
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.values import brief_value_class
-from sandboxer.sandboxes.profiles import Checkpoint, IsolationLevel, WorkspaceAccess, WorkspaceMode
+from sandboxer.sandboxes.profiles import Checkpoint, WorkspaceAccess, WorkspaceMode
 from sandboxer.sandboxes.profiles import Scope as SharingScope
 from sandboxer.sandboxes.promises import Wishes
 from sandboxer.sandboxes.records import Inception, OnParentEnd

@@ -113,6 +113,7 @@ def _refusal(demand: Demand, named: dict[str, int]) -> Callable[[Candidate], str
     """Return what says why one that has all that is needed is not taken nevertheless; "": it is."""
     is_raised, is_open, lies_in = demand.raised_by is not None, demand.is_open, demand.lies_in
     gpus, quoted, most = demand.gpus, demand.quoted_rate, demand.max_msats_per_hour
+    must_be_priced = demand.is_paid or most is not None
 
     def why_not(one: Candidate) -> str:
         if one.backend not in named and one.backend != lies_in:
@@ -122,10 +123,12 @@ def _refusal(demand: Demand, named: dict[str, int]) -> Callable[[Candidate], str
                 return Why.EXPERIMENTAL
         if lies_in is not None and one.backend != lies_in:
             return Why.ELSEWHERE
+        if one.unfit:
+            return one.unfit
         if gpus > one.gpus:
             return Why.FEW_GPUS
         if (rate := one.rate) is None:
-            return Why.UNPRICED
+            return Why.UNPRICED if must_be_priced else ""
         if quoted is not None and rate > quoted:
             return Why.QUOTED
         return Why.DEAR if most is not None and rate * 3600 > most else ""
@@ -139,10 +142,15 @@ def _order(strategy: Strategy, named: dict[str, int], now: datetime) -> Callable
     if strategy is Strategy.PREFER_SELF_HOSTED:
         return lambda one: (one.is_metered, named.get(one.backend, last), one.backend)
     if strategy is Strategy.LOWEST_COST:
-        return lambda one: (one.rate, named.get(one.backend, last), one.backend)
+        return lambda one: (_cost(one), named.get(one.backend, last), one.backend)
     if strategy is Strategy.LOWEST_LATENCY:
         return lambda one: (measured_ms(one, now), named.get(one.backend, last), one.backend)
     return lambda one: (named.get(one.backend, last), one.backend)
+
+
+def _cost(one: Candidate) -> tuple[bool, int]:
+    """Return what it costs; what nobody knows is dearest."""
+    return one.rate is None, one.rate or 0
 
 
 def measured_ms(one: Candidate, now: datetime) -> float:

@@ -11,6 +11,7 @@ from sandboxer.backends.contract import Capability, Fingerprint, Wall
 from sandboxer.hosts.routes.breaker import CLOSED, Breaker
 from sandboxer.hosts.routes.latency import Latency
 from sandboxer.kernel.values import value_class
+from sandboxer.money.pricing import PLAIN, Basis
 
 
 class IsolationLevel(StrEnum):
@@ -75,6 +76,9 @@ class Constraints:
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
+ANYTHING = Constraints()
+
+
 @value_class
 class Demand:
     """What one sandbox needs, after profile, request and platform were put together."""
@@ -95,6 +99,8 @@ class Demand:
     max_msats_per_hour: int | None = None
     # What its quote promises, in msats per second.
     quoted_rate: int | None = None
+    # Its account pays for it: nothing is made whose price nobody knows.
+    is_paid: bool = False
     capabilities: frozenset[Capability] = frozenset()
     keeps_files: bool = False
     keeps_memory: bool = False
@@ -119,8 +125,14 @@ class Candidate:
     unpriced: str = ""
     latency: Latency | None = None
     breaker: Breaker = CLOSED
+    # What that rate rests on.
+    basis: Basis = PLAIN
+    # Of the secret that is the account's key there.
+    key_name: str | None = None
     # Of its fingerprint, where it is not healthy.
     ill: str = ""
+    # Why it cannot serve this one, whatever it gives.
+    unfit: str = ""
 
 
 @value_class
@@ -143,21 +155,6 @@ class Attempt:
     is_made: bool
     reason: str
     took_ms: float
-
-
-@value_class
-class Basis:
-    """What the price of a sandbox rests on, besides profile and size."""
-
-    gpus: int = 0
-    # What its backend's provider charges, in msats per second; zero on the operator's own machines.
-    infrastructure: int = 0
-    is_metered: bool = False
-    # The account's own key pays the provider.
-    is_own_key: bool = False
-
-
-PLAIN = Basis()
 
 
 @value_class

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -20,18 +20,17 @@ from sandboxer.backends.contract import (
     ChecksHost,
     Handle,
     KnowsImages,
-    Order,
     Snapshots,
     Volumes,
 )
 from sandboxer.backends.shared import MountsFolders, StandsElsewhere
+from sandboxer.hosts.routes.explanation import route_of
+from sandboxer.hosts.routes.policy import Decision
+from sandboxer.hosts.routes.records import Route
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
-    EXHAUSTED,
     IllegalTransition,
-    NoCapacity,
     NotAvailable,
-    ProvisionFailed,
     SandboxerError,
     Unavailable,
 )
@@ -45,7 +44,7 @@ from sandboxer.sandboxes.promises import LOCAL
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+from sandboxer.sandboxes.routes import refusal_of
 from sandboxer.sandboxes.use_cases.preparation import (
     Preparation,
     bring_stack_up,
@@ -53,6 +52,8 @@ from sandboxer.sandboxes.use_cases.preparation import (
     prepare,
     start_closed,
 )
+from sandboxer.sandboxes.use_cases.provision import Making, blame, is_hosts, provision
+from sandboxer.sandboxes.use_cases.routes import choose
 from sandboxer.sandboxes.warm import Spare
 from sandboxer.store.repository import Also
 
@@ -73,17 +74,74 @@ async def create(
     profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
     requested = _planned(dependencies, request, profile, caller)
     planning.check_trust(requested, profile, dependencies.trust_max)
-    planning.check_served(caller, profile, dependencies.backends.get(profile.backend))
     dependencies.repository.check_name(caller.account, requested.name)
     if profile.nests:
         planning.check_maker(caller, dependencies.makers, profile.id)
-    fingerprint = await fingerprint_of(dependencies, profile.backend)
-    planning.check_backend(profile, fingerprint, request.wishes)
+    decision = await choose(dependencies, requested, request, profile, caller)
+    if not decision.taken:
+        planning.check_served(caller, profile, dependencies.backends.get(profile.backend))
+        known = dependencies.known_fingerprints.get(profile.backend)
+        raise refusal_of(decision, profile, request, known)
     await dependencies.check_hooks(profile, requested)
-    backend = dependencies.backend_of(requested)
-    planning.check_checkpoint(
-        profile, request.wishes, fingerprint, keeps_files=isinstance(backend, Snapshots)
+    requested, decision = await _asked_first(dependencies, requested, decision, _check_makes)
+    if requested.backend != profile.backend:
+        placed = _planned(dependencies, request, profile, caller, stands_on=requested.backend)
+        promises = replace(requested.promises, answered=placed.promises.answered)
+        requested = replace(requested, promises=promises)
+    is_plain = preparation_of(requested, profile).is_empty and requested.origin is None
+    is_plain = is_plain and not (requested.volumes or profile.nests or requested.order().folders)
+    is_plain = is_plain and not (requested.route.basis.gpus or requested.route.key_name)
+    spare = dependencies.warm.claim(requested, profile.sudo) if is_plain else None
+    if spare is not None:
+        return await _claim(dependencies, requested, spare, watch, actor_of(caller), also)
+    # A host that can make nothing refuses now, before there is a record that would fail.
+    requested, decision = await _asked_first(dependencies, requested, decision, _check_host)
+    making = Making(
+        sandbox=requested,
+        order=requested.order(),
+        actor=actor_of(caller),
+        sudo=profile.sudo,
+        nests=profile.nests,
+        next=list(decision.taken[1:]),
+        caller=caller,
     )
+    return await _make(dependencies, making, profile, watch, also, wait=wait)
+
+
+async def _asked_first(
+    dependencies: SandboxDependencies,
+    requested: Sandbox,
+    decision: Decision,
+    check: Callable[[Backend, Sandbox], Awaitable[None]],
+) -> tuple[Sandbox, Decision]:
+    """Return the record with the first backend of the decision that passes, and the decision without those
+    before it. Raises what the first of them says if none is left.
+    """
+    refused: SandboxerError | None = None
+    for candidate in tuple(decision.taken):
+        placed = replace(requested, backend=candidate.backend)
+        try:
+            await check(dependencies.backend_of(placed), placed)
+            break
+        except SandboxerError as error:
+            refused = refused or error
+            decision = decision.without(candidate, str(error))
+    if not decision.taken:
+        assert refused is not None
+        raise refused
+    first = decision.taken[0]
+    route = replace(route_of(decision), basis=first.basis, key_name=first.key_name)
+    return replace(requested, backend=first.backend, route=route), decision
+
+
+async def _check_host(backend: Backend, requested: Sandbox) -> None:
+    del requested
+    if isinstance(backend, ChecksHost):
+        await backend.check_host()
+
+
+async def _check_makes(backend: Backend, requested: Sandbox) -> None:
+    """Raise what refuses to make this sandbox on this backend."""
     _check_workspace(backend, requested)
     if requested.origin is not None:
         if not isinstance(backend, Snapshots):
@@ -93,19 +151,15 @@ async def create(
         backend.check_image(requested.image)
     if requested.volumes and not isinstance(backend, Volumes):
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
-    is_plain = preparation_of(requested, profile).is_empty and requested.origin is None
-    is_plain = is_plain and not (requested.volumes or profile.nests or requested.order().folders)
-    spare = dependencies.warm.claim(requested, profile.sudo) if is_plain else None
-    if spare is not None:
-        return await _claim(dependencies, requested, spare, watch, actor_of(caller), also)
-    if isinstance(backend, ChecksHost):
-        # A host that can make nothing refuses now, before there is a record that would fail.
-        await backend.check_host()
-    return await _make(dependencies, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
 def _planned(
-    dependencies: SandboxDependencies, request: CreateRequest, profile: Profile, caller: Caller
+    dependencies: SandboxDependencies,
+    request: CreateRequest,
+    profile: Profile,
+    caller: Caller,
+    *,
+    stands_on: str | None = None,
 ) -> Sandbox:
     return planning.plan(
         request,
@@ -113,7 +167,7 @@ def _planned(
         caller,
         sandbox_id=new_id("sbx"),
         now=dependencies.clock.now(),
-        host_names=_names_of_place(dependencies, profile.backend),
+        host_names=_names_of_place(dependencies, stands_on or profile.backend),
     )
 
 
@@ -226,29 +280,29 @@ async def _claim(
 
 async def _make(
     dependencies: SandboxDependencies,
-    requested: Sandbox,
+    making: Making,
     profile: Profile,
     watch: Stopwatch,
-    actor: str,
     also: Also | None,
     *,
     wait: bool,
 ) -> Sandbox:
     opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
+    requested, actor = making.sandbox, making.actor
 
     async def act() -> Sandbox:
         # Before the record, which keeps what they made for it.
-        order, held = dependencies.bring(requested.order(), requested.backend, profile.sudo)
+        making.order, making.held = dependencies.bring(requested.order(), requested.backend, profile.sudo)
         try:
             sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
             watch.lap("record")
             if not opened.done():
                 opened.set_result(sandbox)
-            setup = preparation_of(sandbox, profile)
-            return await establish(dependencies, sandbox, setup, watch, actor=actor, is_new=True, order=order)
+            making.sandbox = sandbox
+            return await establish(dependencies, making, preparation_of(sandbox, profile), watch, is_new=True)
         finally:
             # The traceback of an error would hold it on, and another disk of this id has no such files.
-            del held
+            making.held = None
 
     operation = dependencies.operations.start(requested.id, "create", act)
     if not wait:
@@ -275,8 +329,6 @@ def _placed(sandbox: Sandbox, actor: str) -> Step:
 log = logging.getLogger(__name__)
 # States in which another create can be answered with a sandbox.
 SHAREABLE = LIVE | {State.REQUESTED, State.PROVISIONING}
-# How long a create waits for others to leave when the host is full.
-LEAVING_S = 5.0
 # The record of a sandbox that the host had no room for stays so long: enough to read why.
 REFUSED_KEPT = timedelta(minutes=10)
 
@@ -298,29 +350,21 @@ class Stopwatch:
 
 async def establish(
     dependencies: SandboxDependencies,
-    sandbox: Sandbox,
+    making: Making,
     setup: Preparation,
     watch: Stopwatch,
     *,
-    actor: str,
     is_new: bool = False,
-    order: Order | None = None,
 ) -> Sandbox:
     """Make the sandbox and bring it to `ready`. When that fails, everything is undone and the record is
     `failed`.
 
-    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room;
-    `order` is what to make, if it is more than the record says.
+    `is_new` says that nobody has had it before, so its record is kept shortly if the host had no room.
     """
-    backend = dependencies.backend_of(sandbox)
     try:
-        profile = dependencies.profiles.find(sandbox.profile)
-        nests = profile is not None and profile.nests
-        whole = replace(order or sandbox.order(), nests=nests)
-        # What nobody may write to once it is ready is filled before.
-        is_filled_first = bool(whole.folders) and not setup.is_empty
-        first = replace(whole, folders=sandbox.promises.folders(is_ready=not is_filled_first))
-        handle = await _provision(dependencies, backend, first)
+        making.is_filled_first = bool(making.order.folders) and not setup.is_empty
+        handle = await provision(dependencies, making)
+        sandbox = making.sandbox
         watch.lap("provision")
         await dependencies.on_start(sandbox, handle)
         watch.lap("hooks")
@@ -329,26 +373,20 @@ async def establish(
             watch.lap("setup")
         if await bring_stack_up(dependencies, handle, sandbox):
             watch.lap("stack")
-        if first.folders != whole.folders:
-            handle = await start_closed(dependencies, backend, sandbox, handle, whole)
+        if making.first.folders != making.whole.folders:
+            backend = dependencies.backend_of(sandbox)
+            handle = await start_closed(dependencies, backend, sandbox, handle, making.whole)
             watch.lap("closed")
-        return await dependencies.repository.move(
-            sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
-        )
+        ready = ready_step(dependencies, sandbox, handle, watch, making.actor, report=report)
+        ready = replace(ready, changes={**ready.changes, "route": making.route})
+        return await dependencies.repository.move(sandbox.id, ready)
     except BaseException as error:
         # Also when cancelled: a destroy ends a create by cancelling it.
-        await _undo(dependencies, backend, sandbox, error, actor, is_new=is_new)
+        backend = dependencies.backend_of(making.sandbox)
+        await _undo(
+            dependencies, backend, making.sandbox, error, making.actor, is_new=is_new, route=making.route
+        )
         raise
-
-
-async def _provision(dependencies: SandboxDependencies, backend: Backend, order: Order) -> Handle:
-    try:
-        return await backend.provision(order)
-    except NoCapacity:
-        # Those whose destroy was answered before they were gone will have left their place in a moment.
-        if not await dependencies.operations.settled("destroy", within_s=LEAVING_S):
-            raise
-        return await backend.provision(order)
 
 
 def ready_step(
@@ -389,6 +427,7 @@ async def _undo(
     *,
     is_new: bool,
     signal: Signal = Signal.FAIL,
+    route: Route | None = None,
 ) -> None:
     if isinstance(error, SandboxerError):
         error.facts.setdefault("sandbox_id", sandbox.id)
@@ -397,16 +436,18 @@ async def _undo(
     except Exception:
         # A failed sandbox that still holds something is stale: see `stale`.
         log.exception("could not undo %s", sandbox.id)
-    reason, why = _blame(error)
+    reason, why = blame(error)
     # Repeated creates on a full host would leave a record each time.
-    kept = (
-        min(dependencies.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else dependencies.retention
-    )
+    kept = min(dependencies.retention, REFUSED_KEPT) if is_new and is_hosts(error) else dependencies.retention
     failed = Step(
         signal=signal,
         actor=actor,
         reason=reason,
-        changes={"handle": None, "expires_at": dependencies.clock.now() + kept},
+        changes={
+            "handle": None,
+            "expires_at": dependencies.clock.now() + kept,
+            **({} if route is None else {"route": route}),
+        },
         data={"why": why[:500]},
     )
     try:
@@ -414,19 +455,3 @@ async def _undo(
     except IllegalTransition:
         # A destroy came first and owns the record now.
         return
-
-
-def _is_hosts(error: BaseException) -> bool:
-    """Return whether the host had no room for it, which is no fault of this sandbox."""
-    if isinstance(error, NoCapacity | OSError):
-        return True
-    return isinstance(error, ProvisionFailed) and error.facts.get("errno") in EXHAUSTED
-
-
-def _blame(error: BaseException) -> tuple[str, str]:
-    """Return reason and words for the record. Tenants read it, so it must not contain paths of this host."""
-    if isinstance(error, SandboxerError):
-        return error.code, str(error)
-    if isinstance(error, OSError):
-        return Unavailable.code, f"the host could not do it: {error.strerror}"
-    return "interrupted", "it was cut short"

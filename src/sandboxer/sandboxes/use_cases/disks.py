@@ -25,6 +25,7 @@ from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 from sandboxer.sandboxes.use_cases.memory import can_be_kept_now, memory_of, remembered
 from sandboxer.sandboxes.use_cases.preparation import preparation_of
+from sandboxer.sandboxes.use_cases.provision import Making
 
 # The states in which a sandbox has a disk.
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})
@@ -216,7 +217,10 @@ async def recreate(
         await dependencies.backend_of(again).teardown(sandbox_id)
         watch.lap("teardown")
         dependencies.activity.touch(sandbox_id)
-        return await establish(dependencies, again, preparation_of(again, profile), watch, actor=actor)
+        making = Making(
+            sandbox=again, order=again.order(), actor=actor, sudo=profile.sudo, nests=profile.nests
+        )
+        return await establish(dependencies, making, preparation_of(again, profile), watch)
 
     return await dependencies.operations.perform(sandbox_id, "recreate", act)
 

@@ -163,17 +163,17 @@ class UnknownSandboxes:
         found = []
         for name, backend in self._dependencies.backends.items():
             for sandbox_id in await _inventory(name, backend):
-                if (why := await self._why(sandbox_id)) is not None:
+                if (why := await self._why(sandbox_id, name)) is not None:
                     found.append(Unknown(id=sandbox_id, kind=Kind.SANDBOX, backend=name, why=why))
         return found
 
     async def remove(self, unknown: Unknown) -> bool:
-        if await self._why(unknown.id) is None:
+        if await self._why(unknown.id, unknown.backend) is None:
             return False
         await self._dependencies.backends[unknown.backend].teardown(unknown.id)
         return True
 
-    async def _why(self, sandbox_id: str) -> str | None:
+    async def _why(self, sandbox_id: str, backend: str) -> str | None:
         dependencies = self._dependencies
         # Asked after the inventory was read: a sandbox gets its record, or its place in the pool, before it
         # is made.
@@ -181,6 +181,9 @@ class UnknownSandboxes:
             return None
         if (sandbox := await dependencies.repository.find(sandbox_id)) is None:
             return "it has no record"
+        if sandbox.backend != backend:
+            # One that failed to make it, or to remove what it made of it.
+            return f"its record says it is in {sandbox.backend}"
         holds_nothing = sandbox.state in (State.FAILED, State.DESTROYED)
         return f"its record says it is {sandbox.state.value}" if holds_nothing else None
 

@@ -1,0 +1,231 @@
+"""Chooses the backend of a new sandbox, and explains what it would choose. What is looked up here (backends,
+prices, keys) goes into the decision; nothing is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from sandboxer.backends.contract import Backend, Capability, Fingerprint, Order, capabilities_of
+from sandboxer.backends.reports import CostEstimate, CostsNothing, EstimatesCost, TakesKeys, estimate_of
+from sandboxer.backends.shared import ServesSome
+from sandboxer.hosts.routes.explanation import KEPT, explain
+from sandboxer.hosts.routes.policy import Decision, decide, given
+from sandboxer.hosts.routes.records import Candidate, Considered, Constraints, Demand
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.values import brief_value_class, new_id, value_class
+from sandboxer.money.pricing import Basis, passed_through, rate_card
+from sandboxer.sandboxes import requests as planning
+from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.routes import demand_of, is_strong, may_raise
+from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+
+log = logging.getLogger(__name__)
+# How long a provider may take to say what a sandbox costs.
+ESTIMATE_S = 5.0
+
+
+@value_class
+class Explanation:
+    profile: str
+    demand: Demand
+    considered: Sequence[Considered]
+
+
+async def choose(
+    dependencies: SandboxDependencies,
+    requested: Sandbox,
+    request: CreateRequest,
+    profile: Profile,
+    caller: Caller,
+) -> Decision:
+    """Decide who may make this sandbox, in order. Raises what refuses its quote or its keys."""
+    routes = dependencies.routes
+    seen = {name: await _look_at(dependencies, name) for name in dependencies.backends}
+    is_strong_there = any(one.is_strong and name not in routes.experimental for name, one in seen.items())
+    demand = demand_of(
+        profile,
+        request,
+        routes.policy,
+        # Asked only where it makes a difference.
+        is_stranger=may_raise(routes.policy, is_strong_there) and await routes.is_stranger(caller),
+        quoted_rate=await _quoted(dependencies, requested),
+        is_paid=routes.pricing is not None
+        and not dependencies.repository.is_free(requested.account, profile.id),
+    )
+    for name in request.route.keys.values():
+        # Only whether it is there: it is resolved again when it is needed, and kept nowhere.
+        await routes.resolve_key(requested.account, name)
+    basis = Basis(gpus=demand.gpus)
+    order = replace(requested, route=replace(requested.route, basis=basis)).order()
+    candidates = [
+        await _candidate(dependencies, name, one, order, requested, request.route, caller)
+        for name, one in seen.items()
+    ]
+    absent = [name for name in demand.named if name not in seen]
+    candidates += [Candidate(backend=name, gives=frozenset()) for name in absent]
+    return decide(candidates, demand, now=dependencies.clock.now(), breakers=routes.observed.policy)
+
+
+async def explain_route(
+    dependencies: SandboxDependencies, request: CreateRequest, caller: Caller
+) -> Explanation:
+    """Say of every backend whether it would make such a sandbox, and why."""
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    decision = await choose(dependencies, requested, request, profile, caller)
+    return Explanation(profile=profile.id, demand=decision.demand, considered=explain(decision, most=MOST))
+
+
+# Of one explanation; a platform has a handful.
+MOST = 50 * KEPT
+
+
+@brief_value_class
+class Seen:
+    """A backend, as far as it is the same for every sandbox."""
+
+    fingerprint: Fingerprint | None
+    gives: frozenset[str]
+    gpus: int
+    # Somebody charges for its sandboxes, so it is asked how much.
+    is_estimated: bool
+    is_strong: bool = False
+    ill: str = ""
+
+
+async def _look_at(dependencies: SandboxDependencies, name: str) -> Seen:
+    """Return what is known of a backend, worked out once for each of its fingerprints."""
+    known: Seen | None = dependencies.routes.seen.get(name)
+    backend = dependencies.backends[name]
+    if known is not None and known.fingerprint is dependencies.known_fingerprints.get(name):
+        return known
+    try:
+        found = await fingerprint_of(dependencies, name)
+    except (SandboxerError, OSError) as error:
+        log.warning("%s cannot say what it can do: %s", name, error)
+        return Seen(None, frozenset({"open"}), 0, is_estimated=False, ill="it does not answer")
+    assert found is not None
+    words = given(found, capabilities_of(backend))
+    region = dependencies.routes.policy.regions.get(name)
+    seen = Seen(
+        found,
+        words if region is None else words | {f"region:{region.lower()}"},
+        _count(found.facts.get("gpus", "0")),
+        is_estimated=isinstance(backend, EstimatesCost) and not isinstance(backend, CostsNothing),
+        is_strong=is_strong(found),
+        ill="; ".join(f"{lack.what}: {lack.why}" for lack in found.lacks),
+    )
+    dependencies.routes.seen[name] = seen
+    return seen
+
+
+async def _candidate(
+    dependencies: SandboxDependencies,
+    name: str,
+    seen: Seen,
+    order: Order,
+    requested: Sandbox,
+    wanted: Constraints,
+    caller: Caller,
+) -> Candidate:
+    routes, backend = dependencies.routes, dependencies.backends[name]
+    key = wanted.keys.get(name)
+    unfit = "" if key is None or isinstance(backend, TakesKeys) else "it takes no key of an account"
+    if isinstance(backend, ServesSome) and not (caller.is_owner or backend.serves(caller.account)):
+        unfit = "the operator opens it to accounts by name"
+    basis, unpriced = await _basis(dependencies, name, seen, order, has_key=key is not None)
+    rate: int | None = None
+    if basis is not None:
+        size = size_of(requested.resources)
+        rate = (
+            basis.infrastructure
+            if routes.pricing is None
+            else rate_card(requested.profile, size, routes.pricing, basis).running
+        )
+    return Candidate(
+        backend=name,
+        gives=seen.gives,
+        gpus=seen.gpus,
+        is_metered=name in routes.metered or (basis is not None and basis.is_metered),
+        experimental=routes.experimental.get(name),
+        rate=rate,
+        unpriced=unpriced,
+        basis=basis or Basis(gpus=order.gpus),
+        latency=routes.observed.latency(name),
+        breaker=routes.observed.breaker(name),
+        key_name=key,
+        ill=seen.ill,
+        unfit=unfit,
+    )
+
+
+async def _basis(
+    dependencies: SandboxDependencies, name: str, seen: Seen, order: Order, *, has_key: bool
+) -> tuple[Basis | None, str]:
+    """Return what the price rests on there; None and why, where nobody knows."""
+    is_metered = name in dependencies.routes.metered
+    if has_key:
+        return Basis(gpus=order.gpus, is_metered=True, is_own_key=True), ""
+    if not seen.is_estimated:
+        return Basis(gpus=order.gpus, is_metered=is_metered), ""
+    estimate, why = await _estimated(dependencies.backends[name], order)
+    if estimate is None:
+        return None, why
+    if not estimate.amount:
+        return Basis(gpus=order.gpus, is_metered=is_metered), ""
+    usd_per_btc = dependencies.routes.usd_per_btc
+    if estimate.unit != "usd" or usd_per_btc is None:
+        return None, f"it is charged in {estimate.unit}, and no rate of it is set (SANDBOXER_FIXED_RATES)"
+    infrastructure = passed_through(estimate.amount, usd_per_btc)
+    return Basis(gpus=order.gpus, infrastructure=infrastructure, is_metered=True), ""
+
+
+async def _estimated(backend: Backend, order: Order) -> tuple[CostEstimate | None, str]:
+    try:
+        async with asyncio.timeout(ESTIMATE_S):
+            return await estimate_of(backend, order, hours=Decimal(1)), "it does not say what it costs"
+    except TimeoutError:
+        return None, "it did not say in time what it costs"
+    except SandboxerError as error:
+        return None, f"it does not say what it costs ({error})"
+
+
+async def _quoted(dependencies: SandboxDependencies, requested: Sandbox) -> int | None:
+    """Return the most that a backend may cost, whose sandbox is paid by a quote: what an ordinary one costs.
+
+    The quote holds though prices went up since; what a provider or a GPU adds was never part of it.
+    """
+    quote_id, pricing = requested.terms.quote_id, dependencies.routes.pricing
+    if quote_id is None or pricing is None:
+        return None
+    terms = await dependencies.repository.promised(requested, quote_id)
+    plain = rate_card(requested.profile, size_of(requested.resources), pricing)
+    return None if terms.is_free else max(terms.card.running, plain.running)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+async def home_of(dependencies: SandboxDependencies, caller: Caller) -> str:
+    """Return the backend that this caller's plain sandboxes stand on: his volumes shall lie there."""
+    profile = dependencies.profiles.get(dependencies.default_profile)
+    request = CreateRequest(profile=profile.id)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    needs = replace(request, route=Constraints(capabilities=frozenset({Capability.VOLUMES})))
+    decision = await choose(dependencies, requested, needs, profile, caller)
+    return decision.taken[0].backend if decision.taken else profile.backend
