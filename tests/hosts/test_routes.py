@@ -81,6 +81,7 @@ demands = st.builds(
     gpu=st.none() | st.just("a100"),
     max_msats_per_hour=st.none() | st.integers(0, 200_000),
     quoted_rate=st.none() | st.integers(0, 50),
+    is_paid=st.booleans(),
     capabilities=st.frozensets(st.sampled_from(list(Capability)), max_size=1),
     keeps_files=st.booleans(),
     lies_in=st.none() | st.sampled_from(NAMES),
@@ -117,9 +118,10 @@ def test_nothing_is_taken_that_does_not_keep_a_constraint(found: list[Candidate]
         assert demand.region is None or f"region:{demand.region}" in one.gives
         assert demand.gpu is None or f"gpu:{demand.gpu}" in one.gives
         assert one.gpus >= demand.gpus
-        assert one.rate is not None
-        assert demand.max_msats_per_hour is None or one.rate * 3600 <= demand.max_msats_per_hour
-        assert demand.quoted_rate is None or one.rate <= demand.quoted_rate
+        assert one.rate is not None or not (demand.is_paid or demand.max_msats_per_hour is not None)
+        if one.rate is not None:
+            assert demand.max_msats_per_hour is None or one.rate * 3600 <= demand.max_msats_per_hour
+            assert demand.quoted_rate is None or one.rate <= demand.quoted_rate
         assert demand.lies_in in (None, one.backend)
         is_named = one.backend in demand.named or one.backend == demand.lies_in
         assert is_named or demand.is_open or (demand.raised_by is not None and not one.is_metered)
@@ -248,8 +250,8 @@ def _rank(demand: Demand, one: Candidate) -> float:
     if demand.strategy is Strategy.PREFER_SELF_HOSTED:
         return one.is_metered
     if demand.strategy is Strategy.LOWEST_COST:
-        assert one.rate is not None
-        return one.rate
+        # What nobody knows the price of is dearest.
+        return float("inf") if one.rate is None else one.rate
     # Those that nobody has measured first, so that somebody does.
     return -1 if one.latency is None else one.latency.ms
 

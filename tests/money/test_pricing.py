@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.policy import Use
 from sandboxer.money.pricing import (
     FREE,
+    Basis,
     Pricing,
     Rates,
     Size,
@@ -15,6 +21,7 @@ from sandboxer.money.pricing import (
     all_tier_prices,
     egress_msats,
     entitlement,
+    passed_through,
     quote,
     rate_card,
     stored_rate,
@@ -100,3 +107,92 @@ def test_a_quote_locks_its_rates_and_ends() -> None:
 def test_rates_are_whole_and_bounded(bad: dict[str, int]) -> None:
     with pytest.raises(InvalidRequest):
         Rates(**bad)
+
+
+sizes = st.builds(
+    Size,
+    vcpu_thousandths=st.integers(0, 64_000),
+    memory_mb=st.integers(0, 2**20),
+    disk_mb=st.integers(0, 2**20),
+)
+prices = st.builds(
+    Rates,
+    running_msats=st.integers(0, 10_000),
+    vcpu_msats=st.integers(0, 10_000),
+    memory_gb_msats=st.integers(0, 1000),
+    gpu_msats=st.integers(0, 10_000),
+).map(lambda rates: Pricing(rates=rates))
+usd = st.decimals(min_value=0, max_value=1000, places=6)
+usd_per_btc = st.decimals(min_value=1000, max_value=10_000_000, places=2)
+
+
+@given(sizes, prices, st.integers(0, 16))
+def test_every_gpu_costs_its_surcharge_and_nothing_else_changes(
+    size: Size, pricing: Pricing, gpus: int
+) -> None:
+    without, with_them = (
+        rate_card("p", size, pricing),
+        rate_card("p", size, pricing, Basis(gpus=gpus)),
+    )
+
+    surcharge = gpus * pricing.rates.gpu_msats
+    assert with_them.running == without.running + surcharge
+    assert with_them.frozen == without.frozen + surcharge
+    assert with_them.stored == without.stored
+
+
+@given(sizes, prices, st.integers(0, 10**6), st.integers(0, 16))
+def test_what_a_provider_charges_is_passed_through_whole_whatever_the_size(
+    size: Size, pricing: Pricing, infrastructure: int, gpus: int
+) -> None:
+    card = rate_card("p", size, pricing, Basis(infrastructure=infrastructure, is_metered=True, gpus=gpus))
+
+    assert card.running == pricing.rates.running_msats + infrastructure
+    assert card.frozen == infrastructure
+
+
+@given(sizes, prices, st.integers(0, 10**6), st.integers(0, 16))
+def test_with_a_key_of_its_own_an_account_pays_the_fee_alone(
+    size: Size, pricing: Pricing, infrastructure: int, gpus: int
+) -> None:
+    basis = Basis(infrastructure=infrastructure, is_metered=True, is_own_key=True, gpus=gpus)
+
+    card = rate_card("p", size, pricing, basis)
+
+    assert (card.running, card.frozen, card.stored) == (pricing.rates.running_msats, 0, 0)
+    assert card.running <= rate_card("p", size, pricing, Basis(is_metered=True)).running
+
+
+@given(usd, usd_per_btc)
+def test_a_price_that_is_passed_on_covers_what_is_charged_by_less_than_a_msat_a_second(
+    usd_per_hour: Decimal, rate: Decimal
+) -> None:
+    passed = passed_through(usd_per_hour, rate)
+
+    exact = Fraction(usd_per_hour) / Fraction(rate) * 10**11 / 3600
+    assert 0 <= passed - exact < 1
+
+
+@given(usd, usd, usd_per_btc)
+def test_who_is_charged_more_passes_on_more_and_parts_never_cost_less_than_the_whole(
+    one: Decimal, other: Decimal, rate: Decimal
+) -> None:
+    assert passed_through(one + other, rate) <= passed_through(one, rate) + passed_through(other, rate)
+    assert passed_through(max(one, other), rate) >= passed_through(min(one, other), rate)
+
+
+@pytest.mark.parametrize(
+    ("cost", "rate"), [("-1", "100000"), ("NaN", "1"), ("Infinity", "1"), ("1", "0"), ("1", "-5")]
+)
+def test_what_is_no_price_is_refused(cost: str, rate: str) -> None:
+    with pytest.raises(InvalidRequest):
+        passed_through(Decimal(cost), Decimal(rate))
+
+
+@given(sizes, prices, st.integers(0, 10**6))
+def test_a_free_profile_stays_free_wherever_it_stands(
+    size: Size, pricing: Pricing, infrastructure: int
+) -> None:
+    free = replace(pricing, free_profiles=frozenset({"p"}))
+
+    assert rate_card("p", size, free, Basis(infrastructure=infrastructure, is_metered=True)) == FREE

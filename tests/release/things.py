@@ -66,6 +66,9 @@ class Things:
         assert written.is_success, written.text
         return made
 
+    async def _profile_id(self, _: dict[str, str]) -> str:
+        return "profile.agent-dev"
+
     async def _session_id(self, _: dict[str, str]) -> str:
         return "ses_" + "0" * 26
 

@@ -108,7 +108,8 @@ async def test_sandboxes_that_shared_a_name_get_names_of_their_own(store: Store,
             )
         # What came later is not there yet.
         later = [("sandboxes", "at_end"), ("published_images", "tags"), ("previews", "host")]
-        for table, column in (*later, ("sandboxes", "inception"), ("sandboxes", "promises")):
+        later += [("sandboxes", column) for column in ("inception", "promises", "route")]
+        for table, column in later:
             conn.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         conn.execute(text("UPDATE alembic_version SET version_num = '0040'"))
 

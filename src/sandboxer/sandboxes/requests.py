@@ -167,7 +167,10 @@ def plan(
             host_names=host_names,
         ),
     )
-    shared_by = sharing(request.wishes, request.consumer, _kind_of(planned))
+    kind = _kind_of(planned)
+    if request.route != ANYTHING:
+        kind = {**kind, "route": request.route.as_list()}
+    shared_by = sharing(request.wishes, request.consumer, kind)
     answered = (*unshared(request.wishes, shared_by), *planned.promises.answered)
     return replace(planned, promises=replace(planned.promises, shared_by=shared_by, answered=answered))
 

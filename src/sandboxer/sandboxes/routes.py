@@ -14,7 +14,6 @@ from sandboxer.hosts.routes.explanation import explain
 from sandboxer.hosts.routes.policy import Decision
 from sandboxer.hosts.routes.records import (
     LEVELS,
-    Constraints,
     Demand,
     IsolationLevel,
     Strategy,
@@ -172,16 +171,3 @@ def refusal_of(
         promise="isolation" if decision.demand.raised_by else "route",
         hint=f"See what each would need: sandboxer route explain {profile.id}",
     )
-
-
-def constraints_json(wanted: Constraints) -> list[object]:
-    """Return what two requests have to want alike to share a sandbox."""
-    return [
-        wanted.strategy,
-        wanted.region,
-        wanted.gpus,
-        wanted.gpu,
-        wanted.max_msats_per_hour,
-        sorted(wanted.capabilities),
-        sorted(wanted.keys.items()),
-    ]

@@ -141,6 +141,10 @@ if TYPE_CHECKING:
     from sandboxer.wire.processes import TerminalList as TerminalList
     from sandboxer.wire.promises import Answered as Answered
     from sandboxer.wire.promises import Workspace as Workspace
+    from sandboxer.wire.routes import Attempt as Attempt
+    from sandboxer.wire.routes import Considered as Considered
+    from sandboxer.wire.routes import Route as Route
+    from sandboxer.wire.routes import RouteExplanation as RouteExplanation
     from sandboxer.wire.sandboxes import AttachedVolume as AttachedVolume
     from sandboxer.wire.sandboxes import DestroyedSandbox as DestroyedSandbox
     from sandboxer.wire.sandboxes import Expired as Expired
@@ -205,6 +209,7 @@ _HOMES = {
     "Answered": "sandboxer.wire.promises:Answered",
     "Artifact": "sandboxer.wire.execute:Artifact",
     "AttachedVolume": "sandboxer.wire.sandboxes:AttachedVolume",
+    "Attempt": "sandboxer.wire.routes:Attempt",
     "AuditEntry": "sandboxer.wire.accounts:AuditEntry",
     "AuditPage": "sandboxer.wire.accounts:AuditPage",
     "AuditProof": "sandboxer.wire.accounts:AuditProof",
@@ -225,6 +230,7 @@ _HOMES = {
     "CoinPayment": "sandboxer.wire.invoices:Payment",
     "Collected": "sandboxer.wire.platform:Collected",
     "Compiled": "sandboxer.wire.execute:Compiled",
+    "Considered": "sandboxer.wire.routes:Considered",
     "DelegatedKey": "sandboxer.wire.keys:DelegatedKey",
     "Delivery": "sandboxer.wire.webhooks:Delivery",
     "DeliveryAttempt": "sandboxer.wire.webhooks:DeliveryAttempt",
@@ -331,6 +337,8 @@ _HOMES = {
     "RequestStats": "sandboxer.wire.platform:RequestStats",
     "Resources": "sandboxer.wire.sandboxes:Resources",
     "RestartView": "sandboxer.wire.services:RestartView",
+    "Route": "sandboxer.wire.routes:Route",
+    "RouteExplanation": "sandboxer.wire.routes:RouteExplanation",
     "RuleFacts": "sandboxer.wire.egress:RuleFacts",
     "Sandbox": "sandboxer.wire.sandboxes:Sandbox",
     "SandboxPage": "sandboxer.wire.sandboxes:SandboxPage",

@@ -18,6 +18,7 @@ from sandboxer.wire.promises import (
     WantedWorkspace,
     Workspace,
 )
+from sandboxer.wire.routes import Route, WantedRoute
 from sandboxer.wire.words import (
     MAX_LABELS,
     MAX_SATS,
@@ -226,6 +227,7 @@ class CreateSandbox(Request):
     placement: WantedPlacement | None = None
     isolation: IsolationName | None = None
     checkpoint: CheckpointName | None = None
+    route: WantedRoute | None = None
 
 
 class Inception(Answer):
@@ -314,6 +316,9 @@ class Sandbox(Answer):
     answered: Annotated[
         list[Answered], Field(description="What became of what was only preferred, wish by wish.")
     ] = Field(default_factory=_nothing_answered)
+    route: Annotated[
+        Route | None, Field(description="How its backend was chosen; null: before that was kept.")
+    ] = None
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field
 
@@ -19,12 +20,15 @@ from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import experimental_reason, find_extension, find_opener
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.sandboxes.binding import Records, bind
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.wiring.extensions import load_extensions
+
+log = logging.getLogger(__name__)
 
 
 @brief_value_class
@@ -48,11 +52,14 @@ async def open_bound(
     clock: Clock,
     given: Mapping[str, Backend] | None,
     closing: AsyncExitStack,
+    *,
+    names: Sequence[str],
 ) -> BoundBackends:
-    """Opens the backends given, or those that the settings name, before anything is written. Raises
-    Conflict if this is the wrong database for their disks.
+    """Opens the backends given, or those of `names`, before anything is written. Raises Conflict if this is
+    the wrong database for their disks.
     """
-    backends = await open_backends(settings, closing) if given is None else given
+    added = next((name for name in names if name not in settings.backends), "")
+    backends = await open_backends(settings, closing, names=names, added=added) if given is None else given
     bound = await bind(
         store,
         backends,
@@ -76,12 +83,23 @@ async def open_bound(
     )
 
 
-async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:
+async def open_backends(
+    settings: Settings, closing: AsyncExitStack, *, names: Sequence[str] | None = None, added: str = ""
+) -> Mapping[str, Backend]:
+    """Opens the backends of these names, or those that the settings name. `added` is one that nobody named:
+    the platform starts without it if it cannot be opened.
+    """
     opened, files = {}, load_extensions(settings.extensions_dir)
-    for name in settings.backends:
+    for name in settings.backends if names is None else names:
         opener = find_opener(name, files)
         own = namespaces_settings(settings) if name == "ext.namespaces" else settings
-        backend = await closing.enter_async_context(opener(own))
+        try:
+            backend = await closing.enter_async_context(opener(own))
+        except (SandboxerError, OSError) as error:
+            if name != added:
+                raise
+            log.warning("%s could not be opened, so strangers get no kernel of their own: %s", name, error)
+            continue
         opened[backend.name] = backend
     return opened
 

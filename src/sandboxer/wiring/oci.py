@@ -4,12 +4,9 @@ OCI runtime that starts what runs over them.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.launch import Means
@@ -20,15 +17,13 @@ from sandboxer.backends.oci.bundle import RuntimeKind
 from sandboxer.backends.oci.control import limit_processes
 from sandboxer.backends.oci.gvisor import GvisorReach
 from sandboxer.backends.oci.memory import MemoryFolder
+from sandboxer.backends.oci.runtime import find_runtime, version_of
 from sandboxer.backends.oci.starter import OciSettings, OciStarter
-from sandboxer.kernel.errors import NotAvailable
 from sandboxer.settings import Settings
 from sandboxer.wiring.backends import namespaces_settings
 from sandboxer.wiring.remembering import RememberingBackend
 
 NAME = "ext.oci"
-# In the version of a runsc that scripts/build-runsc made.
-_MENDED = "-sandboxer-"
 # Checks of the contract that gVisor, the runtime by default, does not pass, and why.
 DEVIATIONS = {
     "freezing_stops_every_process_and_leaves_files_readable": "gVisor stops whole, its supervisor too:"
@@ -85,7 +80,7 @@ def open_oci(
 
     if not kind.has_own_kernel:
         return open_namespaces(settings, choose=choose)
-    version = _version(str(program)).split("\n", 1)[0].removeprefix("runsc version ")
+    version = version_of(str(program)).split("\n", 1)[0].removeprefix("runsc version ")
 
     def limit(sandbox_id: str, pids: int) -> None:
         limit_processes(oci.control(sandbox_id), pids)
@@ -102,24 +97,6 @@ def host_tasks(pids: int) -> int:
     refusal of the host's would end it.
     """
     return _TASKS_OF_GVISOR + _TASKS_OF_A_PROCESS * pids
-
-
-def find_runtime(name: str) -> Path:
-    """Returns the program. Raises NotAvailable when there is none, or one that is no runtime we know."""
-    found = shutil.which(name)
-    if found is None:
-        raise NotAvailable(what="ext.oci", why=f"there is no {name} on this host")
-    if Path(found).name not in [*RuntimeKind]:
-        raise NotAvailable(what="ext.oci", why=f"{found} is none of {', '.join(RuntimeKind)}")
-    if Path(found).name == RuntimeKind.RUNSC and _MENDED not in _version(found):
-        # It would lose bytes between us and what runs inside.
-        raise NotAvailable(what="ext.oci", why=f"{found} was not built by scripts/build-runsc")
-    return Path(found)
-
-
-def _version(program: str) -> str:
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    return done.stdout
 
 
 def adjusted(kind: RuntimeKind, found: Fingerprint) -> Fingerprint:

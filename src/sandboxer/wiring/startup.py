@@ -49,6 +49,7 @@ from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.dependencies import Payments, open_payments
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.settings import Settings
+from sandboxer.settings.strangers import backends_of
 from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
@@ -254,7 +255,8 @@ async def _open_bound_store(
 ) -> tuple[Store, BoundBackends]:
     store = await _open_store(settings, closing)
     # By the wall clock: the server's own time begins with a write, and this may be the wrong database.
-    bound = await open_bound(settings, store, clock or SystemClock(), backends, closing)
+    names = await asyncio.to_thread(backends_of, settings)
+    bound = await open_bound(settings, store, clock or SystemClock(), backends, closing, names=names)
     await store.write(abandon_all_in_flight)
     return store, bound
 

@@ -36,6 +36,7 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.configuration import open_chains
 from sandboxer.payments.chains.contract import Checkable, Rails, Standings
 from sandboxer.settings import Settings, load_settings
+from sandboxer.settings.strangers import wall_of_strangers
 from sandboxer.store.lock import is_held
 from sandboxer.wiring import namespaces_settings
 
@@ -147,6 +148,7 @@ def _facts(settings: Settings) -> Iterator[tuple[str, str]]:
     yield "free disk", size(_free_bytes(settings.state_dir))
     yield "images", ", ".join(image.name for image in list_images(settings.images_dir)) or "none"
     yield "state folder", str(settings.state_dir)
+    yield "wall of strangers", wall_of_strangers(settings)
 
 
 def _free_bytes(folder: Path) -> int:

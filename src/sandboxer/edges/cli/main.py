@@ -64,6 +64,7 @@ VERBS: Mapping[str, Verb] = {
     "show": Verb("sandboxes", SANDBOXES, "Show one sandbox."),
     "reachability": Verb("sandboxes", SANDBOXES, "Show by which ways a sandbox can be reached."),
     "profile": Verb("catalogue", SANDBOXES, "What sandboxes can be made of.", is_group=True),
+    "route": Verb("routes", SANDBOXES, "Which backend makes a sandbox, and why.", is_group=True),
     "boost": Verb("lifecycle", SANDBOXES, "Give a sandbox more CPUs and memory at once."),
     "unboost": Verb("lifecycle", SANDBOXES, "Take back what a boost gave."),
     "freeze": Verb("lifecycle", SANDBOXES, "Pause every process in memory."),

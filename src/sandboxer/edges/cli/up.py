@@ -28,6 +28,7 @@ from sandboxer.kernel.program import late
 from sandboxer.kernel.values import brief_value_class
 from sandboxer.observe.traces import write_logs
 from sandboxer.settings import Settings, load_settings
+from sandboxer.settings.strangers import wall_of_strangers
 
 # `up -d` only starts a process that needs the server; and only the demo has a sandbox and a program to show.
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ def _facts(settings: Settings, at: Mapping[str, str | None]) -> Iterator[tuple[s
     yield "key", str(settings.owner_file)
     if taken := _taken_of_disk(settings):
         yield "disk", taken
+    yield "walls", f"of strangers: {wall_of_strangers(settings)}"
     if settings.is_by_invitation:
         yield "money", "nothing is charged; only accounts that you open may create anything"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote_from_bytes
@@ -15,6 +16,7 @@ from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.records import State
 from sandboxer.backends import guest
 from sandboxer.backends.contract import VolumeMount
+from sandboxer.hosts.routes.records import UNROUTED, Considered, Route
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.program import late
 from sandboxer.observe import events
@@ -24,11 +26,12 @@ from sandboxer.sandboxes.exposure import Exposure
 from sandboxer.sandboxes.promises import WORKSPACE, Promises
 
 if TYPE_CHECKING:
-    from sandboxer.wire import files, previews, processes, promises, sandboxes
+    from sandboxer.wire import files, previews, processes, promises, routes, sandboxes
     from sandboxer.wire import images as wire_images
 else:
     files, processes = late("sandboxer.wire.files"), late("sandboxer.wire.processes")
     previews, promises = late("sandboxer.wire.previews"), late("sandboxer.wire.promises")
+    routes = late("sandboxer.wire.routes")
     sandboxes, wire_images = late("sandboxer.wire.sandboxes"), late("sandboxer.wire.images")
 
 M = TypeVar("M", bound=BaseModel)
@@ -72,6 +75,7 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         workspace=workspace(record.promises),
         secret_refs=list(record.promises.secret_refs),
         answered=[from_record(promises.Answered, one) for one in record.promises.answered],
+        route=None if record.route == UNROUTED else route(record.route),
         # Known at the end of a sandbox.
         spent_sats=None,
         egress_sent_bytes=None,
@@ -79,6 +83,19 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         rate_msats_per_s=rate_now(record),
         kept_memory_mb=record.terms.memory_mb,
     )
+
+
+def route(kept: Route) -> routes.Route:
+    return routes.Route.model_construct(
+        strategy=kept.strategy.value,
+        considered=considered(kept.considered),
+        more=kept.more,
+        attempts=[from_record(routes.Attempt, one, made=one.is_made) for one in kept.attempts],
+    )
+
+
+def considered(found: Sequence[Considered]) -> list[routes.Considered]:
+    return [from_record(routes.Considered, one, verdict=one.verdict.value) for one in found]
 
 
 def workspace(promised: Promises) -> promises.Workspace:

@@ -17,9 +17,9 @@ from starlette.types import Scope
 
 from sandboxer.accounts.authority import parse_scopes, scopes_to_json, usual_scopes
 from sandboxer.accounts.operators import demand_operator
-from sandboxer.backends.contract import VolumeMount
+from sandboxer.backends.contract import Capability, VolumeMount
 from sandboxer.edges.http.authentication import LEASE, caller_of
-from sandboxer.hosts.routes.records import IsolationLevel
+from sandboxer.hosts.routes.records import ANYTHING, Constraints, IsolationLevel, Strategy
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
@@ -34,6 +34,7 @@ from sandboxer.wiring import Platform
 if TYPE_CHECKING:
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.images import SpawnImage
+    from sandboxer.wire.routes import WantedRoute
     from sandboxer.wire.snapshots import CloneSnapshot
 
 V = TypeVar("V")
@@ -156,7 +157,29 @@ def copy_request(body: wire.CreateSandbox | SpawnImage | CloneSnapshot) -> Creat
     inception = wanted_inception(getattr(body, "inception", None))
     resources = wanted_resources(body.resources)
     return from_body(
-        CreateRequest, body, resources=resources, volumes=(), inception=inception, wishes=wishes_of(body)
+        CreateRequest,
+        body,
+        resources=resources,
+        volumes=(),
+        inception=inception,
+        wishes=wishes_of(body),
+        route=constraints_of(getattr(body, "route", None)),
+    )
+
+
+def constraints_of(wanted: WantedRoute | None) -> Constraints:
+    """Returns what a create wants of the backend that makes it."""
+    if wanted is None:
+        return ANYTHING
+    most = wanted.max_sats_per_hour
+    return Constraints(
+        strategy=None if wanted.strategy is None else Strategy(wanted.strategy),
+        region=wanted.region,
+        gpus=wanted.gpus,
+        gpu=wanted.gpu,
+        max_msats_per_hour=None if most is None else most * 1000,
+        capabilities=frozenset(map(Capability, wanted.capabilities)),
+        keys=dict(wanted.keys),
     )
 
 

@@ -75,6 +75,11 @@ class Constraints:
     # Names of secrets of the account, by backend: keys of its own at a provider.
     keys: Mapping[str, str] = field(default_factory=dict)
 
+    def as_list(self) -> list[object]:
+        """Return the same in an order that does not depend on chance, to compare two requests by."""
+        plain = [self.strategy, self.region, self.gpus, self.gpu, self.max_msats_per_hour]
+        return [*plain, sorted(self.capabilities), sorted(self.keys.items())]
+
 
 ANYTHING = Constraints()
 

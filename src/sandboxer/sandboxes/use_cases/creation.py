@@ -115,14 +115,13 @@ async def _asked_first(
     check: Callable[[Backend, Sandbox], Awaitable[None]],
 ) -> tuple[Sandbox, Decision]:
     """Return the record with the first backend of the decision that passes, and the decision without those
-    before it. Raises what the first of them says if none is left.
+    that do not. Raises what the first of them says if none is left.
     """
     refused: SandboxerError | None = None
     for candidate in tuple(decision.taken):
         placed = replace(requested, backend=candidate.backend)
         try:
             await check(dependencies.backend_of(placed), placed)
-            break
         except SandboxerError as error:
             refused = refused or error
             decision = decision.without(candidate, str(error))

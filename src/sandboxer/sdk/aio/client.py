@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from sandboxer.sdk.aio.tools import AsyncTools
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
-    from sandboxer.wire.platform import Capabilities, Discovery
+    from sandboxer.wire.routes import RouteExplanation
+from sandboxer.wire.platform import Capabilities, Discovery
 
 T = TypeVar("T")
 # Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
@@ -168,6 +169,7 @@ class AsyncSandboxer(AsyncScope):
         placement: Mapping[str, Any] | None = None,
         isolation: str | None = None,
         checkpoint: str | None = None,
+        route: Mapping[str, Any] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
@@ -176,8 +178,9 @@ class AsyncSandboxer(AsyncScope):
         `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         `inception` lets programs in it make sandboxes: `budget_sats`, `depth`, `slots`, `scopes` and
-        `on_parent_end`, each of which may be left out. The last seven are promises: each is kept or refused,
-        and what is only preferred is answered in `info.answered`.
+        `on_parent_end`, each of which may be left out. `scope` to `checkpoint` are promises: each is kept or
+        refused, and what is only preferred is answered in `info.answered`. `route` says what the backend must
+        be (`strategy`, `region`, `gpus`, `max_sats_per_hour`, …); `info.route` why it was chosen.
 
         Examples:
             >>> sandbox = await client.create(name="dev", profile="profile.agent-dev", ttl="2h")
@@ -207,6 +210,7 @@ class AsyncSandboxer(AsyncScope):
             placement=placement,
             isolation=isolation,
             checkpoint=checkpoint,
+            route=route,
             wait=None if wait else False,
             idempotency_key=idempotency_key or new_idempotency_key(),
         )
@@ -245,6 +249,37 @@ class AsyncSandboxer(AsyncScope):
     async def profiles(self) -> Sequence[Profile]:
         """Returns the recipes that `create(profile=…)` takes."""
         return (await self._line.send(catalogue.list_profiles())).profiles
+
+    async def explain_route(
+        self,
+        profile: str,
+        *,
+        isolation: str | None = None,
+        strategy: str | None = None,
+        region: str | None = None,
+        gpus: int = 0,
+        gpu: str | None = None,
+        max_sats_per_hour: int | None = None,
+        capabilities: Sequence[str] = (),
+    ) -> RouteExplanation:
+        """Says of every backend whether it would make your sandbox of a profile, and why; nothing is made.
+
+        Examples:
+            >>> for one in (await client.explain_route("agent-dev", isolation="strong")).considered:
+            ...     print(one.backend, one.verdict, one.reason)
+        """
+        return await self._line.send(
+            catalogue.explain_route(
+                profile,
+                isolation=isolation,
+                strategy=strategy,
+                region=region,
+                gpus=gpus or None,
+                gpu=gpu,
+                max_sats_per_hour=max_sats_per_hour,
+                capability=capabilities or None,
+            )
+        )
 
     async def capabilities(self) -> Capabilities:
         """Returns what this platform can do, and where."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandboxer.sdk.call import Call, target_of
 
 if TYPE_CHECKING:
     from sandboxer.wire.catalogue import ImageList, Language, LanguageList, ProfileList, ShellList
+    from sandboxer.wire.routes import RouteExplanation
 
 
 def list_images(
@@ -30,6 +32,36 @@ def list_profiles() -> Call[ProfileList]:
         method="GET",
         target="/v1/profiles",
         answer="sandboxer.wire.catalogue:ProfileList",
+    )
+
+
+def explain_route(
+    profile_id: str,
+    *,
+    isolation: str | None = None,
+    strategy: str | None = None,
+    region: str | None = None,
+    gpus: int | None = None,
+    gpu: str | None = None,
+    max_sats_per_hour: int | None = None,
+    capability: Sequence[str] | None = None,
+) -> Call[RouteExplanation]:
+    """Say of every backend whether it would make your sandbox of a profile, and why."""
+    return Call(
+        operation="explainRoute",
+        method="GET",
+        target=target_of(
+            "/v1/profiles/{}/route",
+            profile_id,
+            isolation=isolation,
+            strategy=strategy,
+            region=region,
+            gpus=gpus,
+            gpu=gpu,
+            max_sats_per_hour=max_sats_per_hour,
+            capability=capability,
+        ),
+        answer="sandboxer.wire.routes:RouteExplanation",
     )
 
 

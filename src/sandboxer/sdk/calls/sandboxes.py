@@ -45,6 +45,7 @@ def create_sandbox(
     placement: Mapping[str, Any] | None = None,
     isolation: str | None = None,
     checkpoint: str | None = None,
+    route: Mapping[str, Any] | None = None,
     wait: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sandbox]:
@@ -79,6 +80,7 @@ def create_sandbox(
             placement=placement,
             isolation=isolation,
             checkpoint=checkpoint,
+            route=route,
         ),
         headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
         is_repeatable=idempotency_key is not None,

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from sandboxer.sdk.sync.tools import Tools
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
-    from sandboxer.wire.platform import Capabilities, Discovery
+    from sandboxer.wire.routes import RouteExplanation
+from sandboxer.wire.platform import Capabilities, Discovery
 
 T = TypeVar("T")
 # Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
@@ -169,6 +170,7 @@ class Sandboxer(Scope):
         placement: Mapping[str, Any] | None = None,
         isolation: str | None = None,
         checkpoint: str | None = None,
+        route: Mapping[str, Any] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
@@ -177,8 +179,9 @@ class Sandboxer(Scope):
         `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         `inception` lets programs in it make sandboxes: `budget_sats`, `depth`, `slots`, `scopes` and
-        `on_parent_end`, each of which may be left out. The last seven are promises: each is kept or refused,
-        and what is only preferred is answered in `info.answered`.
+        `on_parent_end`, each of which may be left out. `scope` to `checkpoint` are promises: each is kept or
+        refused, and what is only preferred is answered in `info.answered`. `route` says what the backend must
+        be (`strategy`, `region`, `gpus`, `max_sats_per_hour`, …); `info.route` why it was chosen.
 
         Examples:
             >>> sandbox = client.create(name="dev", profile="profile.agent-dev", ttl="2h")
@@ -208,6 +211,7 @@ class Sandboxer(Scope):
             placement=placement,
             isolation=isolation,
             checkpoint=checkpoint,
+            route=route,
             wait=None if wait else False,
             idempotency_key=idempotency_key or new_idempotency_key(),
         )
@@ -246,6 +250,37 @@ class Sandboxer(Scope):
     def profiles(self) -> Sequence[Profile]:
         """Returns the recipes that `create(profile=…)` takes."""
         return self._line.send(catalogue.list_profiles()).profiles
+
+    def explain_route(
+        self,
+        profile: str,
+        *,
+        isolation: str | None = None,
+        strategy: str | None = None,
+        region: str | None = None,
+        gpus: int = 0,
+        gpu: str | None = None,
+        max_sats_per_hour: int | None = None,
+        capabilities: Sequence[str] = (),
+    ) -> RouteExplanation:
+        """Says of every backend whether it would make your sandbox of a profile, and why; nothing is made.
+
+        Examples:
+            >>> for one in client.explain_route("agent-dev", isolation="strong").considered:
+            ...     print(one.backend, one.verdict, one.reason)
+        """
+        return self._line.send(
+            catalogue.explain_route(
+                profile,
+                isolation=isolation,
+                strategy=strategy,
+                region=region,
+                gpus=gpus or None,
+                gpu=gpu,
+                max_sats_per_hour=max_sats_per_hour,
+                capability=capabilities or None,
+            )
+        )
 
     def capabilities(self) -> Capabilities:
         """Returns what this platform can do, and where."""

@@ -33,7 +33,16 @@ from sandboxer.wire.platform import (
     Readiness,
     Stats,
 )
-from sandboxer.wire.sandboxes import Reaped, StaleList
+from sandboxer.wire.promises import IsolationName
+from sandboxer.wire.routes import (
+    CapabilityName,
+    GpuModel,
+    Region,
+    RouteExplanation,
+    SatsPerHour,
+    StrategyName,
+)
+from sandboxer.wire.sandboxes import ProfileId, Reaped, StaleList
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, Cursor, PageLimit
 
 
@@ -45,6 +54,24 @@ class ListImagesQuery(Parameters):
     filter: Annotated[Filter, Field(description="Which published ones.")] = "all"
     cursor: Cursor | None = None
     limit: PageLimit = PAGE_LIMIT_DEFAULT
+
+
+class ProfilePath(Parameters):
+    profile_id: ProfileId
+
+
+class ExplainRouteQuery(Parameters):
+    """As in a create."""
+
+    isolation: IsolationName | None = None
+    strategy: StrategyName | None = None
+    region: Annotated[Region | None, Field(description="Where it stands.")] = None
+    gpus: Annotated[int, Field(ge=0, le=64, description="GPUs for it alone.")] = 0
+    gpu: Annotated[GpuModel | None, Field(description="Their model.")] = None
+    max_sats_per_hour: Annotated[SatsPerHour | None, Field(description="The most that it may cost.")] = None
+    capability: Annotated[
+        list[CapabilityName], Field(max_length=16, description="What can be done with it; repeatable.")
+    ] = Field(default_factory=list)
 
 
 class ListLanguagesQuery(Parameters):
@@ -83,6 +110,14 @@ LIST_PROFILES = _CATALOGUE.operation(
     "List the profiles of this platform",
     ProfileList,
     tools=(Tool(),),
+)
+EXPLAIN_ROUTE = _CATALOGUE.below("/v1/profiles/{profile_id}/route", ProfilePath).operation(
+    "explainRoute",
+    "GET",
+    "Say of every backend whether it would make your sandbox of a profile, and why",
+    RouteExplanation,
+    query=ExplainRouteQuery,
+    failures=(422, 503),
 )
 LIST_LANGUAGES = _LANGUAGES.operation(
     "listLanguages",

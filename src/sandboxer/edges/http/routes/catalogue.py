@@ -12,14 +12,20 @@ from starlette.requests import Request
 
 from sandboxer.artifacts.images.build import list_images as images_of
 from sandboxer.artifacts.images.published import records
-from sandboxer.edges.http.answers import from_record, shown_image
+from sandboxer.backends.contract import Capability
+from sandboxer.edges.http.answers import considered, from_record, shown_image
 from sandboxer.edges.http.binding import Asked, AskedQuery, bind
 from sandboxer.edges.http.requests import platform_of
+from sandboxer.hosts.routes.records import Constraints, IsolationLevel, Strategy
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.sandboxes import profiles
+from sandboxer.sandboxes.promises import Wishes
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import routes
 from sandboxer.wire import catalogue as wire
 from sandboxer.wire.operations import platform as operations
+from sandboxer.wire.routes import RouteExplanation
 from sandboxer.wire.sandboxes import Resources
 from sandboxer.work.languages import HostImages, Offered, count, find_language, shown_commands
 
@@ -58,6 +64,32 @@ async def list_profiles(asked: Asked) -> wire.ProfileList:
     everywhere = platform.settings.genesis_demanded
     shown = [_profile(profile, everywhere) for profile in platform.sandboxes.profiles.all()]
     return wire.ProfileList(profiles=shown)
+
+
+async def explain_route(
+    asked: Asked[operations.ProfilePath, operations.ExplainRouteQuery],
+) -> RouteExplanation:
+    query = asked.query
+    constraints = Constraints(
+        strategy=None if query.strategy is None else Strategy(query.strategy),
+        region=query.region,
+        gpus=query.gpus,
+        gpu=query.gpu,
+        max_msats_per_hour=None if query.max_sats_per_hour is None else query.max_sats_per_hour * 1000,
+        capabilities=frozenset(map(Capability, query.capability)),
+    )
+    isolation = None if query.isolation is None else IsolationLevel(query.isolation)
+    request = CreateRequest(
+        profile=asked.path.profile_id, wishes=Wishes(isolation=isolation), route=constraints
+    )
+    found = await routes.explain_route(asked.platform.sandboxes, request, asked.caller)
+    return RouteExplanation(
+        profile=found.profile,
+        strategy=found.demand.strategy.value,
+        isolation=found.demand.isolation.value,
+        isolation_since=found.demand.raised_by,
+        considered=considered(found.considered),
+    )
 
 
 def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> wire.Profile:
@@ -137,6 +169,7 @@ async def version_in(request: Request, language: str, image: str | None) -> str 
 BINDINGS = (
     bind(operations.LIST_IMAGES, list_images),
     bind(operations.LIST_PROFILES, list_profiles),
+    bind(operations.EXPLAIN_ROUTE, explain_route),
     bind(operations.LIST_LANGUAGES, list_languages),
     bind(operations.GET_LANGUAGE, get_language),
     bind(operations.LIST_SHELLS, list_shells),
