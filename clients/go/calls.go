@@ -3095,6 +3095,36 @@ func (c *Client) ListProfiles(ctx context.Context) (*ProfileList, error) {
 	return send[ProfileList](ctx, c, operation{id: "listProfiles", method: "GET", path: "/v1/profiles"}, nil)
 }
 
+// ExplainRouteInput is what ExplainRoute can be told.
+type ExplainRouteInput struct {
+	// Id of a profile, with or without `profile.`; see GET /v1/profiles.
+	ProfileID string `json:"-" path:"profile_id"`
+
+	Isolation *string `json:"-" query:"isolation"`
+
+	Strategy *string `json:"-" query:"strategy"`
+
+	// Where it stands.
+	Region *string `json:"-" query:"region"`
+
+	// GPUs for it alone.
+	Gpus *int64 `json:"-" query:"gpus"`
+
+	// Their model.
+	Gpu *string `json:"-" query:"gpu"`
+
+	// The most that it may cost.
+	MaxSatsPerHour *int64 `json:"-" query:"max_sats_per_hour"`
+
+	// What can be done with it; repeatable.
+	Capability []string `json:"-" query:"capability"`
+}
+
+// ExplainRoute: Say of every backend whether it would make your sandbox of a profile, and why. GET /v1/profiles/{profile_id}/route
+func (c *Client) ExplainRoute(ctx context.Context, in ExplainRouteInput) (*RouteExplanation, error) {
+	return send[RouteExplanation](ctx, c, operation{id: "explainRoute", method: "GET", path: "/v1/profiles/{profile_id}/route"}, in)
+}
+
 // ListLanguagesInput is what ListLanguages can be told.
 type ListLanguagesInput struct {
 	// Only what this image on this host has.
@@ -3288,6 +3318,8 @@ type CreateSandboxInput struct {
 	Isolation *string `json:"isolation,omitempty"`
 
 	Checkpoint *string `json:"checkpoint,omitempty"`
+
+	Route *WantedRoute `json:"route,omitempty"`
 
 	// The same key with the same request answers as the first time.
 	IdempotencyKey string `json:"-" header:"idempotency-key"`

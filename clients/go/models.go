@@ -165,6 +165,17 @@ type AttachedVolume struct {
 	Mode string `json:"mode"`
 }
 
+// Attempt: A backend that was asked to make it.
+type Attempt struct {
+	Backend string `json:"backend"`
+
+	Made bool `json:"made"`
+
+	Reason string `json:"reason"`
+
+	TookMs float64 `json:"took_ms"`
+}
+
 type AuditEntry struct {
 	Seq int64 `json:"seq"`
 
@@ -669,6 +680,22 @@ type Compiled struct {
 	DurationMs *float64 `json:"duration_ms,omitempty"`
 }
 
+// Considered: A backend, and why it was taken or not.
+type Considered struct {
+	Backend string `json:"backend"`
+
+	// `fallback`: it is asked if those before it fail.
+	Verdict string `json:"verdict"`
+
+	Reason string `json:"reason"`
+
+	// What this sandbox costs there; null: nobody knows.
+	RateMsatsPerS *int64 `json:"rate_msats_per_s,omitempty"`
+
+	// How long it takes to make one, measured; null: not lately.
+	LatencyMs *float64 `json:"latency_ms,omitempty"`
+}
+
 type CreateAccount struct {
 	ID *string `json:"id,omitempty"`
 
@@ -772,6 +799,8 @@ type CreateSandbox struct {
 	Isolation *string `json:"isolation,omitempty"`
 
 	Checkpoint *string `json:"checkpoint,omitempty"`
+
+	Route *WantedRoute `json:"route,omitempty"`
 }
 
 // CreateService: Exactly one of `bootstrap` and `command`.
@@ -1044,6 +1073,9 @@ type DestroyedSandbox struct {
 
 	// What became of what was only preferred, wish by wish.
 	Answered []Answered `json:"answered,omitempty"`
+
+	// Why its backend was chosen.
+	Route *Route `json:"route,omitempty"`
 
 	// What it cost in all, rounded up; told when it is destroyed.
 	SpentSats *int64 `json:"spent_sats,omitempty"`
@@ -3352,6 +3384,34 @@ type RotateSecret struct {
 	Overlap *string `json:"overlap,omitempty"`
 }
 
+// Route: How its backend was chosen when it was created.
+type Route struct {
+	Strategy string `json:"strategy"`
+
+	// Those that could make it first.
+	Considered []Considered `json:"considered,omitempty"`
+
+	// Of how many more nothing was kept.
+	More int64 `json:"more,omitempty"`
+
+	// Those that were asked, in order.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+type RouteExplanation struct {
+	Profile string `json:"profile"`
+
+	Strategy string `json:"strategy"`
+
+	// The least that is needed.
+	Isolation string `json:"isolation"`
+
+	// Why more is needed than the profile says.
+	IsolationSince *string `json:"isolation_since,omitempty"`
+
+	Considered []Considered `json:"considered"`
+}
+
 type Rule struct {
 	Action string `json:"action"`
 
@@ -3512,6 +3572,9 @@ type Sandbox struct {
 
 	// What became of what was only preferred, wish by wish.
 	Answered []Answered `json:"answered,omitempty"`
+
+	// Why its backend was chosen.
+	Route *Route `json:"route,omitempty"`
 
 	// What it cost in all, rounded up; told when it is destroyed.
 	SpentSats *int64 `json:"spent_sats,omitempty"`
@@ -4522,6 +4585,29 @@ type WantedResources struct {
 
 	// Processes and threads.
 	Pids *int64 `json:"pids,omitempty"`
+}
+
+// WantedRoute: What the backend must be. What none can meet is refused, with the reason of each.
+type WantedRoute struct {
+	Strategy *string `json:"strategy,omitempty"`
+
+	// Where it stands.
+	Region *string `json:"region,omitempty"`
+
+	// GPUs for this sandbox alone.
+	Gpus *int64 `json:"gpus,omitempty"`
+
+	// Their model; alone: one of them.
+	Gpu *string `json:"gpu,omitempty"`
+
+	// The most that it may cost while it runs.
+	MaxSatsPerHour *int64 `json:"max_sats_per_hour,omitempty"`
+
+	// What can be done with it.
+	Capabilities []string `json:"capabilities,omitempty"`
+
+	// Keys of your own at providers, by backend: names of secrets of your account. You pay the platform its fee alone then. A key is read when the sandbox is made, and kept nowhere.
+	Keys map[string]string `json:"keys,omitempty"`
 }
 
 type WantedSetup struct {

@@ -316,9 +316,7 @@ class Sandbox(Answer):
     answered: Annotated[
         list[Answered], Field(description="What became of what was only preferred, wish by wish.")
     ] = Field(default_factory=_nothing_answered)
-    route: Annotated[
-        Route | None, Field(description="How its backend was chosen; null: before that was kept.")
-    ] = None
+    route: Annotated[Route | None, Field(description="Why its backend was chosen.")] = None
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),
@@ -415,9 +413,7 @@ class Reachability(Answer):
             examples=["ssh://sbx_0123456789abcdefghjkmnpqrs@host.example.com:2222"],
         ),
     ] = None
-    remote_dir: Annotated[
-        str | None, Field(description="The folder for work inside.", examples=["/workspace"])
-    ] = None
+    remote_dir: Annotated[str | None, Field(description="The folder for work inside: /workspace.")] = None
     tunnel: Annotated[
         str | None,
         Field(

@@ -34,10 +34,9 @@ from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import GivesWay
-from sandboxer.hosts.routes.observations import Observations
 from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
 from sandboxer.identity.genesis.gate import GenesisGate, HttpRegistry
-from sandboxer.identity.keys import OWNER_ACCOUNT, Caller, Keys
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.addresses import DialJudge
 from sandboxer.kernel.budget import Budget
@@ -57,7 +56,7 @@ from sandboxer.payments.dependencies import Payments, PaymentSettings
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.binding import keep_counting
 from sandboxer.sandboxes.charging import Charging
-from sandboxer.sandboxes.dependencies import Routes, SandboxDependencies
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.hub_feeds import PROGRESS, USAGE, FinHubFeed, StateHubFeed
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
@@ -78,6 +77,7 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.store.kept_answers import keep_pruned
 from sandboxer.wiring.backends import BoundBackends
+from sandboxer.wiring.routes import made_before, routes_of
 from sandboxer.work.dependencies import (
     Execution,
     Work,
@@ -155,7 +155,7 @@ async def open_sandboxes(
         work = open_work(dependencies, clock, budget)
         record_metrics(metrics, dependencies)
         await reconcile(dependencies)
-        dependencies.routes.observed.remember(_made_before(dependencies))
+        dependencies.routes.observed.remember(made_before(dependencies))
         if payments.x402 is not None:
             await undo_unpaid(dependencies, store)
             await payments.x402.reconciler.adopt()
@@ -183,35 +183,6 @@ async def open_sandboxes(
                 yield dependencies, work
         finally:
             await dependencies.warm.drain()
-
-
-def routes_of(
-    settings: Settings, bound: BoundBackends, clock: Clock, authorities: AuthorityRepository
-) -> Routes:
-    """Returns what is needed to choose a backend."""
-
-    async def is_stranger(caller: Caller) -> bool:
-        return not (caller.is_owner or (await authorities.of(caller)).is_invited)
-
-    return Routes(
-        observed=Observations(clock),
-        policy=settings.route_policy,
-        pricing=settings.prices if settings.is_charged else None,
-        usd_per_btc=settings.fixed_usd_per_btc,
-        metered=bound.metered,
-        experimental=bound.experimental,
-        is_stranger=is_stranger,
-    )
-
-
-def _made_before(dependencies: SandboxDependencies) -> list[tuple[str, float]]:
-    """Returns how long the sandboxes that live took their backends, the oldest first."""
-    living = sorted(dependencies.repository.living(), key=lambda one: one.created_at)
-    return [
-        (one.backend, one.timings_ms["provision"])
-        for one in living
-        if "provision" in one.timings_ms and len(one.route.attempts) < 2
-    ]
 
 
 async def _charging(settings: Settings, store: Store, timekeeper: Timekeeper) -> Charging | None:

@@ -1627,6 +1627,26 @@ export const listImages = (asked: ListImagesInput = {}): Call<m.ImageList> =>
 export const listProfiles = (): Call<m.ProfileList> =>
   call({ id: "listProfiles", method: "GET", path: "/v1/profiles" }, {});
 
+export interface ExplainRouteInput {
+  /** Id of a profile, with or without `profile.`; see GET /v1/profiles. */
+  profile_id: string;
+  isolation?: "policy" | "container" | "strong" | "microvm" | (string & {}) | null;
+  strategy?: "explicit" | "prefer-self-hosted" | "lowest-cost" | "lowest-latency" | (string & {}) | null;
+  /** Where it stands. */
+  region?: string | null;
+  /** GPUs for it alone. */
+  gpus?: number;
+  /** Their model. */
+  gpu?: string | null;
+  /** The most that it may cost. */
+  max_sats_per_hour?: number | null;
+  /** What can be done with it; repeatable. */
+  capability?: Array<"stop" | "freeze" | "snapshot" | "resize" | "images" | "volumes" | "memory" | (string & {})>;
+}
+/** Say of every backend whether it would make your sandbox of a profile, and why. `GET /v1/profiles/{profile_id}/route` */
+export const explainRoute = (asked: ExplainRouteInput): Call<m.RouteExplanation> =>
+  call({ id: "explainRoute", method: "GET", path: "/v1/profiles/{profile_id}/route", query: ["isolation", "strategy", "region", "gpus", "gpu", "max_sats_per_hour", "capability"] }, asked);
+
 export interface ListLanguagesInput {
   /** Only what this image on this host has. */
   image?: string | null;

@@ -124,6 +124,14 @@ export interface AttachedVolume {
   mode: "rw" | "ro" | (string & {});
 }
 
+/** A backend that was asked to make it. */
+export interface Attempt {
+  backend: string;
+  made: boolean;
+  reason: string;
+  took_ms: number;
+}
+
 export interface AuditEntry {
   seq: number;
   /** RFC 3339, UTC. */
@@ -492,6 +500,18 @@ export interface Compiled {
   duration_ms?: number | null;
 }
 
+/** A backend, and why it was taken or not. */
+export interface Considered {
+  backend: string;
+  /** `fallback`: it is asked if those before it fail. */
+  verdict: "chosen" | "fallback" | "refused" | (string & {});
+  reason: string;
+  /** What this sandbox costs there; null: nobody knows. */
+  rate_msats_per_s?: number | null;
+  /** How long it takes to make one, measured; null: not lately. */
+  latency_ms?: number | null;
+}
+
 export interface CreateAccount {
   id?: string | null;
   name?: string;
@@ -562,6 +582,7 @@ export interface CreateSandbox {
   placement?: WantedPlacement | null;
   isolation?: "policy" | "container" | "strong" | "microvm" | (string & {}) | null;
   checkpoint?: "none" | "files" | "memory" | (string & {}) | null;
+  route?: WantedRoute | null;
 }
 
 /** Exactly one of `bootstrap` and `command`. */
@@ -742,6 +763,8 @@ export interface DestroyedSandbox {
   secret_refs?: Array<string>;
   /** What became of what was only preferred, wish by wish. */
   answered?: Array<Answered>;
+  /** Why its backend was chosen. */
+  route?: Route | null;
   /** What it cost in all, rounded up; told when it is destroyed. */
   spent_sats?: number | null;
   /** What it sent outwards in all; told when it is destroyed. */
@@ -2369,6 +2392,27 @@ export interface RotateSecret {
   overlap?: string;
 }
 
+/** How its backend was chosen when it was created. */
+export interface Route {
+  strategy: string;
+  /** Those that could make it first. */
+  considered?: Array<Considered>;
+  /** Of how many more nothing was kept. */
+  more?: number;
+  /** Those that were asked, in order. */
+  attempts?: Array<Attempt>;
+}
+
+export interface RouteExplanation {
+  profile: string;
+  strategy: string;
+  /** The least that is needed. */
+  isolation: string;
+  /** Why more is needed than the profile says. */
+  isolation_since?: string | null;
+  considered: Array<Considered>;
+}
+
 export interface Rule {
   action: "allow" | "deny" | (string & {});
   /** `example.com`; `*.example.com` for all names below it; `*` for every one. */
@@ -2476,6 +2520,8 @@ export interface Sandbox {
   secret_refs?: Array<string>;
   /** What became of what was only preferred, wish by wish. */
   answered?: Array<Answered>;
+  /** Why its backend was chosen. */
+  route?: Route | null;
   /** What it cost in all, rounded up; told when it is destroyed. */
   spent_sats?: number | null;
   /** What it sent outwards in all; told when it is destroyed. */
@@ -3216,6 +3262,23 @@ export interface WantedResources {
   disk_mb?: number | null;
   /** Processes and threads. */
   pids?: number | null;
+}
+
+/** What the backend must be. What none can meet is refused, with the reason of each. */
+export interface WantedRoute {
+  strategy?: "explicit" | "prefer-self-hosted" | "lowest-cost" | "lowest-latency" | (string & {}) | null;
+  /** Where it stands. */
+  region?: string | null;
+  /** GPUs for this sandbox alone. */
+  gpus?: number;
+  /** Their model; alone: one of them. */
+  gpu?: string | null;
+  /** The most that it may cost while it runs. */
+  max_sats_per_hour?: number | null;
+  /** What can be done with it. */
+  capabilities?: Array<"stop" | "freeze" | "snapshot" | "resize" | "images" | "volumes" | "memory" | (string & {})>;
+  /** Keys of your own at providers, by backend: names of secrets of your account. You pay the platform its fee alone then. A key is read when the sandbox is made, and kept nowhere. */
+  keys?: Record<string, string>;
 }
 
 export interface WantedSetup {
