@@ -3082,7 +3082,7 @@ type Reachability struct {
 	// Address of its SSH; null: this platform has no gateway.
 	SSH *string `json:"ssh,omitempty"`
 
-	// The folder for work inside.
+	// The folder for work inside: /workspace.
 	RemoteDir *string `json:"remote_dir,omitempty"`
 
 	// Opens its ports: what the profile names for it, or the address that makes links.

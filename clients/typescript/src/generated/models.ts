@@ -2169,7 +2169,7 @@ export interface Reachability {
   reason?: string | null;
   /** Address of its SSH; null: this platform has no gateway. */
   ssh?: string | null;
-  /** The folder for work inside. */
+  /** The folder for work inside: /workspace. */
   remote_dir?: string | null;
   /** Opens its ports: what the profile names for it, or the address that makes links. */
   tunnel?: string | null;

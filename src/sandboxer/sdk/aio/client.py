@@ -178,8 +178,7 @@ class AsyncSandboxer(AsyncScope):
         `network` is `none`, `packages` (what pip, npm and their kin need), `open`, or `allow:` and hosts.
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         `inception` lets programs in it make sandboxes: `budget_sats`, `depth`, `slots`, `scopes` and
-        `on_parent_end`, each of which may be left out. The rest are promises: each is kept or refused, and
-        what is only preferred is answered in `info.answered`; `info.route` says why its backend was chosen.
+        `on_parent_end`. The rest are promises: each is kept or refused, or answered in `info.answered`.
 
         Examples:
             >>> print(await client.create(name="dev", profile="profile.agent-dev", ttl="2h"))
