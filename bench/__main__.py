@@ -28,6 +28,7 @@ from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.mcp import mcp
 from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
+from bench.scenarios.routes import routes
 from bench.scenarios.sessions import sessions
 from bench.scenarios.signed import signed
 from bench.scenarios.silence import silence
@@ -40,7 +41,7 @@ RESULTS = Path(__file__).parent / "results"
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
 # Each of these on one of its own.
 APART = ("e2b", "warm", "fairness", "silence", "inception", "memory")
-SCENARIOS = (*SANDBOXES, *APART, "egress", "signed", "mcp", "startup", "ledger")
+SCENARIOS = (*SANDBOXES, *APART, "egress", "routes", "signed", "mcp", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -108,6 +109,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                 idle = (20, 5.0) if words.quick else (500, 30.0)
                 measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
         measure("egress", lambda: egress(folder, images_dir, 2 if words.quick else min(rounds, 9)))
+        measure("routes", lambda: routes(folder, images_dir, 5 if words.quick else rounds))
         if "e2b" in wanted:
             with open_platform(folder, images_dir, settings=clients_of_e2b.SETTINGS) as running:
                 many = {"count": 20} if words.quick else {}

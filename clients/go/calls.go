@@ -3440,9 +3440,12 @@ func (c *Client) UnlockSandbox(ctx context.Context, in UnlockSandboxInput) (*San
 type StopSandboxInput struct {
 	// Id of a sandbox, or its beginning if no other id begins so; or the name of a sandbox of one's own.
 	SandboxID string `json:"-" path:"sandbox_id"`
+
+	// Keep what runs too: it goes on when it is resumed. Refused where its backend keeps files alone. Without it, what was kept of one that is stopped ends.
+	Memory *bool `json:"-" query:"memory"`
 }
 
-// StopSandbox: Stop a sandbox: its processes end, its disk is kept. POST /v1/sandboxes/{sandbox_id}/stop
+// StopSandbox: Stop a sandbox: its processes end or are kept with its memory, its disk is kept. POST /v1/sandboxes/{sandbox_id}/stop
 func (c *Client) StopSandbox(ctx context.Context, in StopSandboxInput) (*Sandbox, error) {
 	return send[Sandbox](ctx, c, operation{id: "stopSandbox", method: "POST", path: "/v1/sandboxes/{sandbox_id}/stop", patience: 180 * time.Second}, in)
 }
@@ -3453,7 +3456,7 @@ type ResumeSandboxInput struct {
 	SandboxID string `json:"-" path:"sandbox_id"`
 }
 
-// ResumeSandbox: Start a stopped sandbox again, on its own disk. POST /v1/sandboxes/{sandbox_id}/resume
+// ResumeSandbox: Start a stopped sandbox again, on its own disk; what was kept of its memory goes on. POST /v1/sandboxes/{sandbox_id}/resume
 func (c *Client) ResumeSandbox(ctx context.Context, in ResumeSandboxInput) (*Sandbox, error) {
 	return send[Sandbox](ctx, c, operation{id: "resumeSandbox", method: "POST", path: "/v1/sandboxes/{sandbox_id}/resume", patience: 180 * time.Second}, in)
 }

@@ -1089,6 +1089,9 @@ type DestroyedSandbox struct {
 	// What it costs now, in thousandths of a sat a second.
 	RateMsatsPerS int64 `json:"rate_msats_per_s,omitempty"`
 
+	// It goes on when it is resumed.
+	KeptMemoryMb int64 `json:"kept_memory_mb,omitempty"`
+
 	// null: nothing, or it had ended before.
 	MadeInside *MadeInside `json:"made_inside,omitempty"`
 
@@ -3587,6 +3590,9 @@ type Sandbox struct {
 
 	// What it costs now, in thousandths of a sat a second.
 	RateMsatsPerS int64 `json:"rate_msats_per_s,omitempty"`
+
+	// It goes on when it is resumed.
+	KeptMemoryMb int64 `json:"kept_memory_mb,omitempty"`
 }
 
 type SandboxPage struct {

@@ -1832,16 +1832,18 @@ export const unlockSandbox = (asked: UnlockSandboxInput): Call<m.Sandbox> =>
 export interface StopSandboxInput {
   /** Id of a sandbox, or its beginning if no other id begins so; or the name of a sandbox of one's own. */
   sandbox_id: string;
+  /** Keep what runs too: it goes on when it is resumed. Refused where its backend keeps files alone. Without it, what was kept of one that is stopped ends. */
+  memory?: boolean;
 }
-/** Stop a sandbox: its processes end, its disk is kept. `POST /v1/sandboxes/{sandbox_id}/stop` */
+/** Stop a sandbox: its processes end or are kept with its memory, its disk is kept. `POST /v1/sandboxes/{sandbox_id}/stop` */
 export const stopSandbox = (asked: StopSandboxInput): Call<m.Sandbox> =>
-  call({ id: "stopSandbox", method: "POST", path: "/v1/sandboxes/{sandbox_id}/stop", patience_s: 180.0 }, asked);
+  call({ id: "stopSandbox", method: "POST", path: "/v1/sandboxes/{sandbox_id}/stop", query: ["memory"], patience_s: 180.0 }, asked);
 
 export interface ResumeSandboxInput {
   /** Id of a sandbox, or its beginning if no other id begins so; or the name of a sandbox of one's own. */
   sandbox_id: string;
 }
-/** Start a stopped sandbox again, on its own disk. `POST /v1/sandboxes/{sandbox_id}/resume` */
+/** Start a stopped sandbox again, on its own disk; what was kept of its memory goes on. `POST /v1/sandboxes/{sandbox_id}/resume` */
 export const resumeSandbox = (asked: ResumeSandboxInput): Call<m.Sandbox> =>
   call({ id: "resumeSandbox", method: "POST", path: "/v1/sandboxes/{sandbox_id}/resume", patience_s: 180.0 }, asked);
 

@@ -773,6 +773,8 @@ export interface DestroyedSandbox {
   egress_received_bytes?: number | null;
   /** What it costs now, in thousandths of a sat a second. */
   rate_msats_per_s?: number;
+  /** It goes on when it is resumed. */
+  kept_memory_mb?: number;
   /** null: nothing, or it had ended before. */
   made_inside?: MadeInside | null;
   /** `removed`, and `left`. */
@@ -2530,6 +2532,8 @@ export interface Sandbox {
   egress_received_bytes?: number | null;
   /** What it costs now, in thousandths of a sat a second. */
   rate_msats_per_s?: number;
+  /** It goes on when it is resumed. */
+  kept_memory_mb?: number;
 }
 
 export interface SandboxPage {

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from sandboxer.backends.contract import Capability, Fingerprint, Wall
-from sandboxer.hosts.routes.breaker import POLICY, BreakerPolicy, may_try
-from sandboxer.hosts.routes.latency import is_stale
+from sandboxer.hosts.routes.breaker import CLOSED, POLICY, BreakerPolicy, may_try
+from sandboxer.hosts.routes.latency import STALE_AFTER
 from sandboxer.hosts.routes.records import (
     LEVELS,
     Candidate,
@@ -99,7 +99,8 @@ def decide(
             refused.append((one, why))
         else:
             fitting.append(one)
-    resting = [one for one in fitting if not may_try(one.breaker, now=now, policy=breakers)]
+    troubled = [one for one in fitting if one.breaker is not CLOSED]
+    resting = [one for one in troubled if not may_try(one.breaker, now=now, policy=breakers)]
     is_last_resort = bool(resting) and len(resting) == len(fitting)
     if resting and not is_last_resort:
         names = {one.backend for one in resting}
@@ -144,7 +145,8 @@ def _order(strategy: Strategy, named: dict[str, int], now: datetime) -> Callable
     if strategy is Strategy.LOWEST_COST:
         return lambda one: (_cost(one), named.get(one.backend, last), one.backend)
     if strategy is Strategy.LOWEST_LATENCY:
-        return lambda one: (measured_ms(one, now), named.get(one.backend, last), one.backend)
+        oldest = now - STALE_AFTER
+        return lambda one: (_ms_since(one, oldest), named.get(one.backend, last), one.backend)
     return lambda one: (named.get(one.backend, last), one.backend)
 
 
@@ -155,5 +157,9 @@ def _cost(one: Candidate) -> tuple[bool, int]:
 
 def measured_ms(one: Candidate, now: datetime) -> float:
     """Return how long it takes; less than nothing where nobody knows, so that it is asked and measured."""
+    return _ms_since(one, now - STALE_AFTER)
+
+
+def _ms_since(one: Candidate, oldest: datetime) -> float:
     known = one.latency
-    return -1.0 if known is None or is_stale(known, now=now) else known.ms
+    return -1.0 if known is None or known.at < oldest else known.ms
