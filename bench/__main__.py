@@ -118,10 +118,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir, settings=settings) as running:
                 measure("e2b", lambda: clients_of_e2b.e2b_warm(running, words.image, rounds))
         if "fairness" in wanted:
-            with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
-                measure("fairness", lambda: fairness(running, rounds))
-            with open_platform(folder, images_dir) as running:
-                measure("fairness", lambda: fairness_as_shipped(running, rounds))
+            _fairness(measure, folder, images_dir, rounds)
         if "silence" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("silence", lambda: silence(running, 2 if words.quick else min(rounds, 12)))
@@ -140,6 +137,13 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         # A round of the ledger's takes milliseconds: a few of them would be noise.
         measure("ledger", lambda: ledger(folder, max(rounds, LEDGER_ROUNDS), history=history))
     return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
+
+
+def _fairness(measure: Measure, folder: Path, images_dir: Path, rounds: int) -> None:
+    with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
+        measure("fairness", lambda: fairness(running, rounds))
+    with open_platform(folder, images_dir) as running:
+        measure("fairness", lambda: fairness_as_shipped(running, rounds))
 
 
 def _memory(measure: Measure, folder: Path, images_dir: Path, rounds: int) -> list[Skipped]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from testchains.evm import Anvil
-from tests.adapters import programs
+from tests.support import framework_programs as programs
 from tests.support.agent_payers import payments, walls
 from tests.support.chains.evm import evm  # noqa: F401
 from tests.support.frameworks import python_beside

@@ -34,7 +34,10 @@ for name in POSIX:
 """
 EVERY_MODULE = """
 import importlib, pkgutil
-ADAPTERS = tuple("sandboxer.sdk.adapters." + name for name in ("inspect", "jupyter", "swerex"))
+ADAPTERS = tuple(
+    "sandboxer.sdk.adapters." + name
+    for name in "crewai inspect jupyter langchain openai_agents pydantic_ai smolagents swerex".split()
+)
 import sandboxer.sdk, sandboxer.wire
 from sandboxer.sdk import AsyncSandboxer, Sandboxer
 for package in (sandboxer.sdk, sandboxer.wire):

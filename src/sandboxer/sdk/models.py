@@ -114,9 +114,12 @@ if TYPE_CHECKING:
     from sandboxer.wire.platform import ProfileLimit as ProfileLimit
     from sandboxer.wire.platform import Provided as Provided
     from sandboxer.wire.platform import Readiness as Readiness
+    from sandboxer.wire.platform import Reaped as Reaped
     from sandboxer.wire.platform import RequestLimit as RequestLimit
     from sandboxer.wire.platform import RequestStats as RequestStats
     from sandboxer.wire.platform import SignatureVersion as SignatureVersion
+    from sandboxer.wire.platform import Stale as Stale
+    from sandboxer.wire.platform import StaleList as StaleList
     from sandboxer.wire.platform import Stats as Stats
     from sandboxer.wire.platform import StoragePool as StoragePool
     from sandboxer.wire.platform import WarmPool as WarmPool
@@ -151,13 +154,10 @@ if TYPE_CHECKING:
     from sandboxer.wire.sandboxes import Inception as Inception
     from sandboxer.wire.sandboxes import MadeInside as MadeInside
     from sandboxer.wire.sandboxes import Reachability as Reachability
-    from sandboxer.wire.sandboxes import Reaped as Reaped
     from sandboxer.wire.sandboxes import Resources as Resources
     from sandboxer.wire.sandboxes import Sandbox as Sandbox
     from sandboxer.wire.sandboxes import SandboxPage as SandboxPage
     from sandboxer.wire.sandboxes import SandboxTree as SandboxTree
-    from sandboxer.wire.sandboxes import Stale as Stale
-    from sandboxer.wire.sandboxes import StaleList as StaleList
     from sandboxer.wire.sandboxes import TreeEntry as TreeEntry
     from sandboxer.wire.sandboxes import Usage as Usage
     from sandboxer.wire.secrets import InjectedSecret as InjectedSecret
@@ -328,7 +328,7 @@ _HOMES = {
     "Rates": "sandboxer.wire.pricing:Rates",
     "Reachability": "sandboxer.wire.sandboxes:Reachability",
     "Readiness": "sandboxer.wire.platform:Readiness",
-    "Reaped": "sandboxer.wire.sandboxes:Reaped",
+    "Reaped": "sandboxer.wire.platform:Reaped",
     "Redemption": "sandboxer.wire.gift_cards:Redemption",
     "Refund": "sandboxer.wire.invoices:Refund",
     "RefundList": "sandboxer.wire.invoices:RefundList",
@@ -362,8 +362,8 @@ _HOMES = {
     "SshGateway": "sandboxer.wire.ssh:SshGateway",
     "SshKey": "sandboxer.wire.ssh:SshKey",
     "SshKeyList": "sandboxer.wire.ssh:SshKeyList",
-    "Stale": "sandboxer.wire.sandboxes:Stale",
-    "StaleList": "sandboxer.wire.sandboxes:StaleList",
+    "Stale": "sandboxer.wire.platform:Stale",
+    "StaleList": "sandboxer.wire.platform:StaleList",
     "Stats": "sandboxer.wire.platform:Stats",
     "StdinWritten": "sandboxer.wire.processes:StdinWritten",
     "StoragePool": "sandboxer.wire.platform:StoragePool",

@@ -457,28 +457,6 @@ class Expired(Answer):
     sandbox_ids: list[str]
 
 
-class Stale(Answer):
-    """Something on this host that no record accounts for. It stays until `goes_at` or `reap-stale`."""
-
-    id: str
-    # As `id`, whatever it is; the older name.
-    sandbox_id: str
-    kind: Literal["sandbox", "snapshot", "image", "volume", "process"]
-    backend: str
-    why: str
-    first_seen: Moment
-    # As far as is known now: time in which no server runs does not count.
-    goes_at: Moment
-
-
-class StaleList(Answer):
-    stale: list[Stale]
-
-
-class Reaped(Answer):
-    removed: list[Stale]
-
-
 class Boost(Request):
     vcpus: Annotated[
         int,

@@ -15,8 +15,7 @@ from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, lacks_list, span, until
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.platform import Cluster, Health, Limits, Pools, Stats
-from sandboxer.wire.sandboxes import Stale
+from sandboxer.wire.platform import Cluster, Health, Limits, Pools, Stale, Stats
 
 app = typer.Typer(rich_markup_mode="rich")
 inspecting = group("Look at the host and at leftovers.")

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
         Limits,
         Pools,
         Readiness,
+        Reaped,
+        StaleList,
         Stats,
     )
-    from sandboxer.wire.sandboxes import Reaped, StaleList
 
 
 def inspect_host() -> Call[Host]:
@@ -40,7 +41,7 @@ def list_stale() -> Call[StaleList]:
         operation="listStale",
         method="GET",
         target="/v1/host/stale",
-        answer="sandboxer.wire.sandboxes:StaleList",
+        answer="sandboxer.wire.platform:StaleList",
     )
 
 
@@ -50,7 +51,7 @@ def reap_stale() -> Call[Reaped]:
         operation="reapStale",
         method="POST",
         target="/v1/host/reap-stale",
-        answer="sandboxer.wire.sandboxes:Reaped",
+        answer="sandboxer.wire.platform:Reaped",
     )
 
 

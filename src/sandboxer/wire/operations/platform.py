@@ -31,6 +31,8 @@ from sandboxer.wire.platform import (
     Limits,
     Pools,
     Readiness,
+    Reaped,
+    StaleList,
     Stats,
 )
 from sandboxer.wire.promises import IsolationName
@@ -42,7 +44,7 @@ from sandboxer.wire.routes import (
     SatsPerHour,
     StrategyName,
 )
-from sandboxer.wire.sandboxes import ProfileId, Reaped, StaleList
+from sandboxer.wire.sandboxes import ProfileId
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, Cursor, PageLimit
 
 

@@ -311,16 +311,16 @@ async def inspect(asked: Asked) -> wire.Host:
     )
 
 
-async def stale(asked: Asked) -> wire_sandboxes.StaleList:
+async def stale(asked: Asked) -> wire.StaleList:
     sandboxes = asked.platform.sandboxes
     found = await inspection.find_stale(sandboxes, asked.caller)
-    return wire_sandboxes.StaleList(stale=_listed(found, sandboxes.quarantine))
+    return wire.StaleList(stale=_listed(found, sandboxes.quarantine))
 
 
-async def reap_stale(asked: Asked) -> wire_sandboxes.Reaped:
+async def reap_stale(asked: Asked) -> wire.Reaped:
     sandboxes = asked.platform.sandboxes
     removed = await inspection.reap_stale(sandboxes, asked.caller)
-    return wire_sandboxes.Reaped(removed=_listed(removed, sandboxes.quarantine))
+    return wire.Reaped(removed=_listed(removed, sandboxes.quarantine))
 
 
 async def garbage(asked: Asked) -> wire.Garbage:
@@ -374,10 +374,10 @@ def _garbage(one: FoundGarbage, grace: timedelta) -> wire.GarbageItem:
     )
 
 
-def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[wire_sandboxes.Stale]:
+def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[wire.Stale]:
     return [
         from_record(
-            wire_sandboxes.Stale,
+            wire.Stale,
             one.unknown,
             sandbox_id=one.unknown.id,
             first_seen=one.sighting.first_seen,
