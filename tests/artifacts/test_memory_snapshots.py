@@ -76,7 +76,12 @@ async def test_what_could_not_go_on_is_refused_with_the_reason(strong: Served) -
         refused = await client.post(f"/v1/snapshots/{kept['id']}/clone", wanted)
         assert refused.status_code in (409, 422), refused.text
         assert refused.json().get("reason") == reason
+    given = await client.send("PUT", f"{path}/secrets", body={"values": {"TOKEN": "in-memory-only"}})
+    assert given.status_code == 200, given.text
+    secret = await client.post(f"{path}/snapshots", {"memory": True})
+    assert (secret.status_code, secret.json()["reason"]) == (409, "memory_of_secrets")
     await client.post(f"{path}/stop")
+    await client.send("DELETE", f"{path}/secrets")
     stopped = await client.post(f"{path}/snapshots", {"memory": True})
     assert (stopped.status_code, stopped.json()["state"]) == (409, "stopped")
     # Only its files are kept then, and they are enough for a copy that begins anew.

@@ -59,6 +59,13 @@ class PreparesSpares(Protocol):
 
 
 @runtime_checkable
+class HoldsSecrets(Protocol):
+    """A start hook whose secrets are in memory inside, and on no disk."""
+
+    def holds(self, sandbox_id: str) -> bool: ...
+
+
+@runtime_checkable
 class BringsFiles(Protocol):
     """A start hook with files that the disk of a new sandbox can begin with."""
 
@@ -189,6 +196,10 @@ class SandboxDependencies:
         else:
             # What they do inside takes longest, and neither needs the other.
             await together(call(self.start_hooks), call(self.sudo_hooks))
+
+    def holds_secrets(self, sandbox: Sandbox) -> bool:
+        """Return whether secrets are in its memory."""
+        return any(isinstance(one, HoldsSecrets) and one.holds(sandbox.id) for one in self.start_hooks)
 
     async def prepare(self, order: Order, handle: Handle, sudo: Sudo) -> Rests:
         """Let the start hooks do in a spare what is the same for every owner."""

@@ -217,7 +217,7 @@ async def _carry_out(
         case Verdict.RECORD_THAW:
             await _record(dependencies, sandbox, Signal.THAW, "found_running")
         case Verdict.STOP_AGAIN if handle is not None and isinstance(backend, Stops):
-            await stop_as_before(backend, sandbox, handle)
+            await stop_as_before(dependencies, sandbox, handle)
         case Verdict.THAW_AGAIN if handle is not None and isinstance(backend, Freezes):
             await backend.thaw(handle)
         case _:
@@ -311,7 +311,7 @@ async def record_end(
     facts = {"last_seen_alive": ended.isoformat()}
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
         changes = stopped_changes(sandbox, ended, dependencies.retention)
-        memory_mb = await found_kept(backend, sandbox)
+        memory_mb = await found_kept(dependencies, sandbox)
         halted = Step(
             signal=Signal.HALTED,
             actor=actor,

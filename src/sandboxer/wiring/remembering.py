@@ -21,6 +21,7 @@ from sandboxer.backends.namespaces.dependencies import BackendDependencies
 from sandboxer.backends.oci.gvisor import GvisorReach
 from sandboxer.backends.oci.memory import MemoryFolder
 from sandboxer.backends.reports import CleanupReport
+from sandboxer.backends.shared import started_at
 from sandboxer.kernel.tasks import in_thread, to_the_end
 
 log = logging.getLogger(__name__)
@@ -183,9 +184,9 @@ class RememberingBackend(NamespacesBackend):
 
     def _let_go_on(self, sandbox_id: str) -> None:
         """Lets a sandbox go on that a killed server had stand still. Blocks, at the start."""
-        reach, box = self.dependencies.reach, self.dependencies.known.get(sandbox_id)
-        is_there = box is not None and self.dependencies.has_processes(box)
-        if is_there and not reach.set_frozen(sandbox_id, False, FREEZE_TIMEOUT_S):
+        box = self.dependencies.known.get(sandbox_id)
+        is_there = box is not None and box.stage is Stage.RUNNING and started_at(box.pid) == box.started
+        if is_there and not self._reach.let_go_on(sandbox_id, FREEZE_TIMEOUT_S):
             log.error("%s stands still since a server was killed that saved it", sandbox_id)
             return
         self._memory.forget_still(sandbox_id)

@@ -57,9 +57,8 @@ class SnapshotUseCases(KeptUseCases[Snapshot]):
         `also` is written in the transaction of the record, so that a repeated request finds it.
         """
         sandbox = await self.sandboxes.visible(sandbox_id, caller)
-        backend = self.sandboxes.backend_of(sandbox)
-        reconciler_of(backend, sandbox.backend)
-        disks.check_keepable(sandbox, backend, memory=wanted.memory)
+        reconciler_of(self.sandboxes.backend_of(sandbox), sandbox.backend)
+        disks.check_keepable(self.sandboxes, sandbox, memory=wanted.memory)
         planned = self._planned(
             wanted,
             caller,

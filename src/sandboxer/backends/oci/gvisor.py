@@ -83,6 +83,14 @@ class GvisorReach:
             mark.unlink(missing_ok=True)
         return is_done
 
+    def let_go_on(self, sandbox_id: str, timeout_s: float) -> bool:
+        """Lets go on what a killed server was freezing, or had frozen: nobody knows which. Blocks."""
+        argv = [*self._settings.argv(sandbox_id), "pause", sandbox_id]
+        # It fails for one that is paused already.
+        subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+        self._frozen(sandbox_id).touch()
+        return self.set_frozen(sandbox_id, False, timeout_s)
+
     def is_frozen(self, sandbox_id: str) -> bool:
         return self._frozen(sandbox_id).exists()
 

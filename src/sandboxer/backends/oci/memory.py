@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from sandboxer.kernel.values import value_class
 SAVE_TIMEOUT_S = 300.0
 # What the host's disk keeps free beside a state: databases and logs are on it too.
 SPARED_BYTES = 512 * 1024 * 1024
+# How long gVisor may take to let go of lines whose other end is gone, and what it says meanwhile.
+LET_GO_S = 5.0
+_OPEN_LINE = "waiter.ChannelNotifier"
 NEW, GONE, STILL = ".new-", ".gone-", ".still-"
 
 
@@ -65,7 +69,7 @@ class MemoryFolder:
         place.mkdir(mode=0o700)
         argv = [*self._settings.argv(sandbox_id), "checkpoint", "--leave-running", "--compression=none"]
         try:
-            self._run([*argv, "--image-path", str(place), sandbox_id])
+            self._save_now([*argv, "--image-path", str(place), sandbox_id], place)
             shutil.copyfile(self._settings.bundle(sandbox_id) / "secret", place / "secret")
             saved = {"runtime": self._runtime, "memory_mb": memory_mb}
             (place / "about.json").write_text(json.dumps(saved))
@@ -153,6 +157,20 @@ class MemoryFolder:
             return Saved(**json.loads((self._path / name / "about.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
+
+    def _save_now(self, argv: list[str], place: Path) -> None:
+        """Asks gVisor, and again while lines are open inside that a killed server had."""
+        deadline = time.monotonic() + LET_GO_S
+        while True:
+            try:
+                return self._run(argv)
+            except Unavailable as error:
+                if _OPEN_LINE not in str(error) or time.monotonic() > deadline:
+                    raise
+            shutil.rmtree(place)
+            place.mkdir(mode=0o700)
+            # Nothing tells when it has let go of them.
+            time.sleep(0.05)
 
     def _run(self, argv: list[str]) -> None:
         try:

@@ -97,7 +97,7 @@ async def fork(asked: AskedPathBody[SandboxPath, control.Fork]) -> Response:
     every = await ports.of_every_port(record.id)
     opening = None if every is None else ports.opening(who, is_public=every.is_public, host=every.host)
     also = None if opening is None else lambda conn, _, made: opening(conn, made)
-    memory = can_keep(platform.sandboxes.backends.get(record.backend), record) and can_be_kept_now(record)
+    memory = can_keep(platform.sandboxes, record) and can_be_kept_now(record)
     kept = await snapshots.take(record.id, Wanted(ttl=_PASSING, memory=memory), who)
     try:
         batch = Batch(count=asked.body.count, also=also)

@@ -348,7 +348,7 @@ def keeps_memory(asked: Asked[SandboxPath, Any, Any], record: records.Sandbox, s
     """Tells whether what runs is kept too: where that can be, unless only files are asked for. Raises
     InvalidRequest for who asks for it where it cannot be.
     """
-    if can_keep(asked.platform.sandboxes.backends.get(record.backend), record):
+    if can_keep(asked.platform.sandboxes, record):
         return said.memory is not False
     refuse_memory(asked.request, said)
     return False

@@ -44,13 +44,13 @@ def reconciler_of(backend: Backend | None, name: str) -> Snapshots:
     return backend
 
 
-def check_keepable(sandbox: Sandbox, backend: Backend, *, memory: bool) -> None:
+def check_keepable(dependencies: SandboxDependencies, sandbox: Sandbox, *, memory: bool) -> None:
     """Refuse what could not be kept of it as it is: an illegal state, or memory where that cannot be."""
     if sandbox.state not in _HAVE_DISKS:
         raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
     if not memory:
         return
-    memory_of(backend, sandbox)
+    memory_of(dependencies, sandbox)
     if not can_be_kept_now(sandbox):
         raise IllegalTransition(
             signal="snapshot with memory",
@@ -78,12 +78,12 @@ async def keep(
     async def act() -> Kept:
         sandbox = await dependencies.visible(sandbox_id, caller)
         backend = dependencies.backend_of(sandbox)
-        check_keepable(sandbox, backend, memory=memory)
+        check_keepable(dependencies, sandbox, memory=memory)
         if sandbox.handle is None:
             raise Broken(why=f"sandbox {sandbox_id} is {sandbox.state} without a handle")
         began = time.perf_counter()
         if memory:
-            disk = await memory_of(backend, sandbox).take_with_memory(sandbox.handle, disk_id)
+            disk = await memory_of(dependencies, sandbox).take_with_memory(sandbox.handle, disk_id)
         else:
             disk = await reconciler_of(backend, sandbox.backend).take(sandbox.handle, disk_id)
         return Kept(sandbox=sandbox, disk=disk, took_ms=round((time.perf_counter() - began) * 1e3, 3))

@@ -249,7 +249,6 @@ async def _halt(
     dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None
 ) -> Sandbox:
     """Stop a sandbox whose time is over, because it is locked or was asked to end so; its disk is kept."""
-    backend = dependencies.backend_of(sandbox)
 
     async def act() -> Sandbox:
         current = dependencies.repository.peek(sandbox.id) or sandbox
@@ -257,7 +256,7 @@ async def _halt(
             return current
         memory_mb = 0
         if current.handle is not None:
-            memory_mb = await stop_at_end(backend, current, current.handle)
+            memory_mb = await stop_at_end(dependencies, current, current.handle)
         stopped = replace(current, **remembered(current, memory_mb))  # type: ignore[arg-type]
         kept = await dependencies.repository.kept_for(stopped, dependencies.retention)
         changes = stopped_changes(current, dependencies.clock.now(), kept)

@@ -69,7 +69,7 @@ async def stop(
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         nonlocal memory_mb
         if memory:
-            memory_mb = await stop_keeping(dependencies.backend_of(sandbox), sandbox, _handle(sandbox))
+            memory_mb = await stop_keeping(dependencies, sandbox, _handle(sandbox))
         else:
             await _stopper(dependencies, sandbox).stop(_handle(sandbox))
         stopped = replace(sandbox, **remembered(sandbox, memory_mb))  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ async def resume(
         return resumed_changes(sandbox, handle, dependencies.clock.now())
 
     async def undo(sandbox: Sandbox) -> None:
-        await stop_as_before(dependencies.backend_of(sandbox), sandbox, _handle(sandbox))
+        await stop_as_before(dependencies, sandbox, _handle(sandbox))
 
     return await _perform(
         dependencies,
@@ -145,7 +145,7 @@ async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> H
         await dependencies.on_start(sandbox, handle)
         await bring_stack_up(dependencies, handle, sandbox)
     except BaseException:
-        await stop_as_before(dependencies.backend_of(sandbox), sandbox, handle)
+        await stop_as_before(dependencies, sandbox, handle)
         raise
     return handle
 
