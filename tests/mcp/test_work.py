@@ -6,10 +6,12 @@ import asyncio
 import base64
 
 import anyio
+import httpx2 as httpx
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from mcp import Client
+from sandboxer.edges.mcp.routes import MAX_OF_ONE
 from tests.support.mcp import ERAS, connected, token_of
 from tests.support.platforms import Up
 
@@ -123,6 +125,32 @@ async def test_prompts_are_filled_in(up: Up) -> None:
         assert filled.messages[0].content.text.endswith("count to three")
         with pytest.raises(MCPError, match="argument 'task'"):
             await client.get_prompt("work", {})
+
+
+async def test_who_keeps_too_many_sessions_is_served_without_one(up: Up) -> None:
+    token = token_of(up, "collectors")
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}
+    head = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    async with httpx.AsyncClient(base_url=up.url, headers=head) as web:
+        kept = [
+            "mcp-session-id" in (await web.post("/mcp", json=call)).headers for _ in range(MAX_OF_ONE + 1)
+        ]
+    assert kept == [True] * MAX_OF_ONE + [False]
+    async with connected(up, token, era="legacy") as client:
+        assert not (await client.call_tool("listSandboxes", {})).is_error
+
+
+async def test_a_stranger_holds_no_stream(up: Up) -> None:
+    async with httpx.AsyncClient(base_url=up.url) as web:
+        assert (await web.get("/mcp", headers={"accept": "text/event-stream"})).status_code == 405
+
+
+async def test_a_page_of_another_site_is_refused(up: Up) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx.AsyncClient(base_url=up.url) as web:
+        refused = await web.post("/mcp", json=call, headers={"origin": "https://evil.example"})
+    assert refused.status_code == 403
 
 
 async def test_nobody_uses_the_session_of_another(up: Up, token: str) -> None:

@@ -35,7 +35,8 @@ from sandboxer.wire import mcp as operations
 from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
-MAX_SESSIONS = 1000
+# Of all callers, and of one; whoever has more is served without them, and cannot give a call up.
+MAX_SESSIONS, MAX_OF_ONE = 1000, 32
 _SESSION = "mcp-session-id"
 # What a stranger may ask besides tools that are open to it.
 _OPEN = frozenset(
@@ -69,12 +70,23 @@ class McpServer:
         self._sessions = StreamableHTTPSessionManager(**words, max_sessions=MAX_SESSIONS)
         self._alone = StreamableHTTPSessionManager(**words, stateless=True)
         self._started = asyncio.Event()
+        self.is_broken = False
         platform.edge_tasks.start(self._run(), name="MCP")
 
     async def _run(self) -> None:
-        async with self._sessions.run(), self._alone.run():
-            self._started.set()
-            await asyncio.Future()
+        try:
+            async with self._sessions.run(), self._alone.run():
+                self._started.set()
+                await asyncio.Future()
+        except Exception:
+            # The platform goes on; the next request starts another one.
+            log.exception("the MCP server broke")
+            self.is_broken = True
+
+    def may_keep(self, user: AuthenticatedUser) -> bool:
+        """Says whether one more session of this caller is kept."""
+        owners = self._sessions._session_owners.values()
+        return sum(one["client_id"] == user.access_token.client_id for one in owners) < MAX_OF_ONE
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, *, keeps: bool) -> None:
         await self._started.wait()
@@ -97,12 +109,17 @@ async def serve(asked: Asked) -> Response:
     _demand_origin(request)
     body = await request.body()
     asks = _said(body)
+    server = _server(request)
     if STRANGER in request.scope:
         _demand_open(asked.platform, request, asks)
-        return _Served(_server(request), body, keeps=False)
-    request.scope["user"] = _user(request.scope)
-    keeps = request.method != "POST" or asks.get("method") == "initialize" or _SESSION in request.headers
-    return _Served(_server(request), body, keeps=keeps)
+        if request.method != "POST":
+            # A stranger has no session that could say anything by itself.
+            return Response(status_code=405, headers={"allow": "POST"})
+        return _Served(server, body, keeps=False)
+    request.scope["user"] = user = _user(request.scope)
+    is_known = request.method != "POST" or _SESSION in request.headers
+    keeps = is_known or (asks.get("method") == "initialize" and server.may_keep(user))
+    return _Served(server, body, keeps=keeps)
 
 
 async def _with_token(result: ToolResult) -> ToolResult:
@@ -120,7 +137,8 @@ async def _with_token(result: ToolResult) -> ToolResult:
 
 def _server(request: Request) -> McpServer:
     state = request.app.state
-    if (found := getattr(state, "mcp", None)) is None:
+    found = getattr(state, "mcp", None)
+    if found is None or found.is_broken:
         found = state.mcp = McpServer(state.platform)
     assert isinstance(found, McpServer)
     return found

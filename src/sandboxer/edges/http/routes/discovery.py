@@ -16,6 +16,7 @@ from sandboxer import __version__
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.routes.platform import SIGNATURES
 from sandboxer.settings import Settings
+from sandboxer.wire import mcp
 from sandboxer.wire.e2b import ROOT as E2B_ROOT
 from sandboxer.wire.operations import auth, execute, inside, payments, platform, sandboxes
 from sandboxer.wire.operations.declaration import Access, AnyOperation, Relay
@@ -42,6 +43,7 @@ _LINKS: dict[str, AnyOperation] = {
     "for_sale": payments.LIST_GOODS,
     "sandboxes": sandboxes.CREATE_SANDBOX,
     "execute": execute.EXECUTE_CODE,
+    "mcp": mcp.POST,
 }
 _SECOND = SIGNATURES[0]
 # How each name of the signature is made, in the order in which they depend on each other.
@@ -84,6 +86,7 @@ def _lines(settings: Settings) -> Iterator[str]:
         f"This as JSON: {url}{platform.DISCOVER.path}",
         f"Every operation in full: {url}{platform.GET_OPENAPI.path}",
         f"What this platform can do: {url}{platform.GET_CAPABILITIES.path}",
+        f"The same as tools for models (MCP): {url}{mcp.PATH}",
         "",
         "## Authenticate",
         "- Sign each request with a key, as below, or send `Authorization: Bearer sk_…` on the platform's",
