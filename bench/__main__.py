@@ -45,6 +45,7 @@ SCENARIOS = (*SANDBOXES, *APART, "egress", "routes", "signed", "mcp", "startup",
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
+# A round of the ledger's takes milliseconds: a few of them would be noise.
 LEDGER_ROUNDS = 20
 Findings = Iterator[Row | Samples | Skipped]
 Measure = Callable[[str, Callable[[], Iterator[Row | Samples]]], None]
@@ -134,7 +135,6 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         measure("mcp", lambda: mcp(folder, rounds))
         measure("startup", lambda: startup(folder, min(rounds, 15)))
         history = QUICK_HISTORY if words.quick else words.transfers
-        # A round of the ledger's takes milliseconds: a few of them would be noise.
         measure("ledger", lambda: ledger(folder, max(rounds, LEDGER_ROUNDS), history=history))
     return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
 
