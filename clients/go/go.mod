@@ -1,3 +1,3 @@
 module sandboxer.example/go
 
-go 1.19
+go 1.21
