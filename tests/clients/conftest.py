@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.languages import built_typescript
+from tests.support.languages import built_typescript, packed_typescript
 from tests.support.platforms import Up, scripted_platform
 
 
@@ -20,3 +20,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 @pytest.fixture(scope="session")
 def typescript() -> Path:
     return built_typescript()
+
+
+@pytest.fixture(scope="session")
+def package(typescript: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The TypeScript client as it is published."""
+    return packed_typescript(tmp_path_factory.mktemp("package"))

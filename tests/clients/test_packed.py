@@ -12,7 +12,7 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.support.e2b import node_with
-from tests.support.languages import TYPESCRIPT, run
+from tests.support.languages import TYPESCRIPT, install, run
 from tests.support.platforms import Up
 
 pytestmark = pytest.mark.slow
@@ -53,14 +53,11 @@ TSCONFIG = {
 
 
 @pytest.fixture(scope="module")
-def project(typescript: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty project with the package in it and nothing else."""
+def project(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty project with the package in it and nothing else, and a program that was checked."""
     folder = tmp_path_factory.mktemp("project")
     plain = dict(os.environ)
-    said = run(["npm", "pack", "--silent", "--pack-destination", str(folder)], TYPESCRIPT, plain)
-    (folder / "package.json").write_text('{"private": true, "type": "module"}')
-    package = f"./{said.split()[-1]}"
-    run(["npm", "install", "--offline", "--no-audit", "--no-fund", package], folder, plain)
+    install(package, folder)
     (folder / "program.ts").write_text(PROGRAM)
     (folder / "tsconfig.json").write_text(json.dumps(TSCONFIG))
     run([str(TYPESCRIPT / "node_modules" / ".bin" / "tsc"), "-p", "."], folder, plain)
@@ -97,7 +94,7 @@ def test_it_runs_where_there_is_neither_environment_nor_file(project: Path, up: 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="which Bun and Deno to take is written for x86-64")
 @pytest.mark.parametrize(
-    ("package", "words"),
+    ("runtime", "words"),
     [
         (f"@oven/bun-linux-x64-baseline@{BUN}", ["bin/bun", "run"]),
         (f"@deno/linux-x64-glibc@{DENO}", ["deno", "run", "--allow-all"]),
@@ -105,9 +102,9 @@ def test_it_runs_where_there_is_neither_environment_nor_file(project: Path, up: 
     ids=["bun", "deno"],
 )
 def test_the_same_program_runs_in_bun_and_deno_as_it_is_written(
-    project: Path, up: Up, package: str, words: list[str]
+    project: Path, up: Up, runtime: str, words: list[str]
 ) -> None:
-    name = package.rpartition("@")[0]
-    runtime = node_with(package) / "node_modules" / name / words[0]
-    runtime.chmod(0o755)
-    _says_what_it_should(run([str(runtime), *words[1:], "program.ts"], project, up.environment), up)
+    name = runtime.rpartition("@")[0]
+    program = node_with(runtime) / "node_modules" / name / words[0]
+    program.chmod(0o755)
+    _says_what_it_should(run([str(program), *words[1:], "program.ts"], project, up.environment), up)

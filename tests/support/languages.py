@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tarfile
@@ -53,6 +54,24 @@ def built_typescript() -> Path:
     build = TYPESCRIPT / "build" / (os.environ.get("PYTEST_XDIST_WORKER") or "tests")
     run(["node_modules/.bin/tsc", "-p", "tsconfig.test.json", "--outDir", str(build)], TYPESCRIPT, plain)
     return build
+
+
+def packed_typescript(folder: Path) -> Path:
+    """Returns the package, packed into a folder."""
+    words = ["npm", "pack", "--silent", "--pack-destination", str(folder)]
+    return folder / run(words, TYPESCRIPT, os.environ).split()[-1]
+
+
+def install(package: Path, folder: Path) -> None:
+    """Makes a project of a folder, with nothing but the package in it; no network is needed."""
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    run(["npm", "install", "--offline", "--no-audit", "--no-fund", str(package)], folder, os.environ)
+
+
+def program_in(page: str, language: str) -> str:
+    """Returns the first program of a language that a guide shows whole."""
+    text = (ROOT / "docs" / "guides" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
 
 
 def chromium() -> tuple[str, dict[str, str]]:
