@@ -88,3 +88,29 @@ def test_what_is_not_there_is_said_in_their_words(client: Client) -> None:
         assert refused.status_code in (404, 405)
         assert refused.headers["content-type"] == "application/json"
         assert refused.json()["error"]
+
+
+def test_a_bearer_token_is_a_key_here_too_and_a_childs_scopes_hold(up: Up) -> None:
+    with Sandboxer(owner_file=up.owner_file, url=up.url) as owner:
+        made = owner.keys.create("parent", "scoped")
+        token = owner.keys.issue_bearer(made.public_key).bearer_token
+    with Sandboxer(url=up.url, public_key=made.public_key, secret_key=made.secret_key) as parent:
+        child = parent.keys.delegate("reader", scopes=["sandboxes:read", "account:manage"])
+    with Sandboxer(url=up.url, public_key=child.public_key, secret_key=child.secret_key) as reader:
+        childs = reader.keys.issue_bearer(child.public_key).bearer_token
+
+    def ask(bearer: str, method: str, path: str) -> httpx.Response:
+        head = {"authorization": f"Bearer {bearer}"}
+        body = {"code": "1", "language": "klingon"} if method == "POST" else None
+        return httpx.request(method, f"{up.url}{ROOT}{path}", headers=head, json=body, trust_env=False)
+
+    assert ask(token, "GET", "/services").status_code == 200
+    assert ask(childs, "GET", "/services").status_code == 200
+    for method, path in (
+        ("POST", "/execute"),
+        ("GET", "/jobs"),
+        ("POST", "/sessions"),
+        ("POST", "/services"),
+    ):
+        assert ask(token, method, path).status_code != 403, path
+        assert ask(childs, method, path).status_code == 403, path
