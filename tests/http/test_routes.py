@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.http.flows import flow
 from tests.support.http.served import Served
 
 EXPLAIN = "/v1/profiles/agent-dev/route"
 
 
+@flow("explainRoute")
 async def test_an_explanation_names_every_backend_with_its_reason(served: Served) -> None:
     answer = await served.client.get(EXPLAIN)
 

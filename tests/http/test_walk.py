@@ -20,7 +20,8 @@ def walked(*words: str) -> dict[str, int]:
 
 def test_a_paid_create_changes_packages_seldom_and_asks_the_database_little() -> None:
     counts = walked()
-    assert counts["changes_of_package"] <= 120
+    # Some twenty of them choose the backend, and write down why.
+    assert counts["changes_of_package"] <= 140
     assert counts["sql_statements"] <= 31
     assert counts["loads_of_sandboxes"] <= 1
 

@@ -16,9 +16,12 @@ from x402.http.utils import (
     decode_payment_response_header,
 )
 
+from sandboxer.backends.contract import Backend
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.kernel.errors import NoCapacity
+from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
 from sandboxer.money.buckets import unconfirmed
+from sandboxer.money.metering import open_holds
+from sandboxer.money.verification import verify
 from sandboxer.payments.records import Purpose
 from sandboxer.payments.x402.offers import SERVICE, TAGS
 from sandboxer.payments.x402.presented import Wanted
@@ -34,6 +37,7 @@ from tests.support.http.x402 import (
     agent,
     credit,
     served,  # noqa: F401
+    settings_with,
     shop,
     signed,
     wallet,  # noqa: F401
@@ -353,3 +357,25 @@ async def test_where_nothing_is_set_up_a_payment_is_refused_in_words(tmp_path: P
         assert answer.json()["code"] == "not_available"
         assert (await served.client.http.post("/v1/sandboxes", json={})).status_code == 402
         assert (await served.client.http.get("/.well-known/x402")).json()["networks"] == []
+
+
+async def test_a_purchase_that_a_second_backend_delivers_is_paid_once(
+    evm: Anvil, tmp_path: Path, wallet: str
+) -> None:
+    routing = {"fallback": {"profile.agent-dev": ["ext.second"]}}
+    broken = Scripted(name="ext.namespaces", fail_on={"provision": [ProvisionFailed(step="boot", why="no")]})
+    backends: dict[str, Backend] = {"ext.namespaces": broken, "ext.second": Scripted(name="ext.second")}
+    settings = settings_with(evm, tmp_path).model_copy(update={"routing": routing})
+    before = evm.balance(SHOP)
+    async with serving(settings, backends) as served, agent(served, wallet) as http:
+        answer = await http.post("/v1/sandboxes", json={})
+        assert answer.status_code == 201, answer.text
+        made = answer.json()
+
+        assert made["backend"] == "ext.second"
+        assert [one["made"] for one in made["route"]["attempts"]] == [False, True]
+        assert evm.balance(SHOP) - before == int(made["payment"]["amount"]) > 0
+        account = made["key"]["account"]
+        holds = await served.platform.store.read(lambda conn: open_holds(conn, account))
+        assert holds == []
+        assert (await served.platform.store.read(verify)).is_whole
