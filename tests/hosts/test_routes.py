@@ -193,8 +193,8 @@ def test_of_a_thousand_backends_a_sandbox_keeps_twenty_reasons_and_a_count() -> 
     assert (len(route.considered), route.more) == (20, 980)
 
 
-def test_a_kernel_of_its_own_stands_for_uids_and_process_limits() -> None:
-    walls = frozenset(Wall) - {Wall.UID_RANGE, Wall.PIDS}
+def test_a_kernel_of_its_own_stands_for_uids() -> None:
+    walls = frozenset(Wall) - {Wall.UID_RANGE}
     demand = Demand(named=("ext.b0",), walls=frozenset(Wall))
 
     def taken(level: IsolationLevel) -> bool:

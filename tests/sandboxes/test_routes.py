@@ -69,7 +69,7 @@ def failing(name: str, *errors: Exception | None, **more: Any) -> Scripted:
 
 
 def strong(name: str = STRONG) -> Scripted:
-    walls = frozenset(Wall) - {Wall.UID_RANGE, Wall.PIDS}
+    walls = frozenset(Wall) - {Wall.UID_RANGE}
     return Scripted(name=name, walls=walls, facts={"isolation_level": "microvm"})
 
 
@@ -136,10 +136,10 @@ async def test_a_backend_that_fails_again_and_again_is_left_alone_then_tried_onc
         dependencies = platform.sandboxes
         for _ in range(POLICY.trips_after):
             await creation.create(dependencies, CreateRequest(), OWNER)
-        asked = len(first.calls)
 
         skipped = await creation.create(dependencies, CreateRequest(), OWNER)
-        assert len(first.calls) == asked
+        # Loops of the platform ask it other things meanwhile.
+        assert sum(method == "provision" for method, _ in first.calls) == POLICY.trips_after
         why = {one.backend: one.reason for one in skipped.route.considered}[FIRST]
         assert "failed several times in a row" in why
 

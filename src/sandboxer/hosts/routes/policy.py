@@ -27,8 +27,8 @@ from sandboxer.kernel.values import value_class
 
 OPEN = "open"
 HEALTHY = "healthy"
-# A kernel of its own stands for them: behind it nothing has a uid or a process of the host.
-_STOOD_FOR = (Wall.UID_RANGE, Wall.PIDS)
+# A kernel of its own stands for it: behind one nothing has a uid of the host.
+_STOOD_FOR = Wall.UID_RANGE
 
 
 def given(fingerprint: Fingerprint | None, capabilities: Iterable[Capability]) -> frozenset[str]:
@@ -41,7 +41,7 @@ def given(fingerprint: Fingerprint | None, capabilities: Iterable[Capability]) -
     if fingerprint.healthy:
         words.add(HEALTHY)
     if LEVELS.index(level) >= LEVELS.index(IsolationLevel.STRONG):
-        words |= {f"wall:{wall}" for wall in _STOOD_FOR}
+        words.add(f"wall:{_STOOD_FOR}")
     if region := facts.get("region"):
         words.add(f"region:{region.lower()}")
     if model := facts.get("gpu"):
