@@ -126,8 +126,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if "inception" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("inception", lambda: inception(running, rounds))
-        if "memory" in wanted:
-            skipped += _memory(measure, folder, images_dir, min(rounds, 15))
+        skipped += _memory(measure, folder, images_dir, min(rounds, 15)) if "memory" in wanted else []
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))

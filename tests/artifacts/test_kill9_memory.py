@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from tests.artifacts.killer import NEVER, SEED, Killer
 from tests.artifacts.memory_victim import DEEDS, serve
-from tests.artifacts.test_kill9_kept import NEVER, SEED, Killer
 from tests.support.crash import dependencies, eventually, kill_everything, leftovers
 from tests.support.oci import require_runtime
 

@@ -8,9 +8,7 @@ import httpx
 import pytest
 
 from e2b import Sandbox
-from tests.e2b.conftest import SETTINGS
-from tests.e2b.test_pauses import until_paused
-from tests.support.e2b import new_api_key, pointed_at
+from tests.support.e2b import PATIENT, new_api_key, pointed_at, until_paused
 from tests.support.oci import behind_gvisor, remove_leftovers_of
 from tests.support.platforms import Up, real_platform
 from tests.support.real_backend import state_folder
@@ -42,7 +40,7 @@ def strong() -> Iterator[Up]:
         told = {f"SANDBOXER_{name.upper()}": str(value) for name, value in settings.items()}
         told["SANDBOXER_BACKENDS"] = "ext.namespaces,ext.oci"
         with (
-            real_platform(state, settings={**SETTINGS, **told}) as running,
+            real_platform(state, settings={"SANDBOXER_CHARGING": "false", **PATIENT, **told}) as running,
             pointed_at(running, new_api_key(running)),
         ):
             yield running

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 import httpx
 import pytest
 from e2b.exceptions import SandboxNotRunningException
 
-from e2b import Sandbox, SandboxException, SandboxState
+from e2b import Sandbox, SandboxException
+from tests.support.e2b import until_paused
 from tests.support.platforms import Up
-
-
-def until_paused(sandbox: Sandbox) -> None:
-    deadline = time.monotonic() + 60
-    while sandbox.get_info().state is not SandboxState.PAUSED:
-        assert time.monotonic() < deadline, "it is not paused"
-        # Asked more often, it would be told to wait.
-        time.sleep(0.5)
 
 
 def left(sandbox: Sandbox) -> float:

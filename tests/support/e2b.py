@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from e2b import Sandbox, SandboxState
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.e2b import api_key_of
 from tests.support.platforms import NONE, PROGRAM, Up, free_port, real_platform
@@ -212,3 +213,11 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         while piece := source.recv(65536):
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
+
+
+def until_paused(sandbox: Sandbox) -> None:
+    deadline = time.monotonic() + 60
+    while sandbox.get_info().state is not SandboxState.PAUSED:
+        assert time.monotonic() < deadline, "it is not paused"
+        # Asked more often, it would be told to wait.
+        time.sleep(0.5)

@@ -328,8 +328,7 @@ class Sandbox(Answer):
         int | None, Field(description="What came back to it in all; told when it is destroyed.")
     ] = None
     rate_msats_per_s: Annotated[
-        int,
-        Field(description="What it costs now, in thousandths of a sat a second.", examples=[25]),
+        int, Field(description="What it costs now, in thousandths of a sat a second.", examples=[25])
     ] = 0
     kept_memory_mb: Annotated[int, Field(description="It goes on when it is resumed.")] = 0
 
