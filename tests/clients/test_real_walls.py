@@ -86,7 +86,8 @@ def test_create_exec_destroy_takes_at_most_a_fifth_more_than_pythons(typescript:
             took["python"] += _by_python(client, LOOPS)
         assert node.stdin is not None
         node.stdin.close()
-    ours, theirs = statistics.median(took["typescript"]), statistics.median(took["python"])
+    # The lower quartile: above it is what else the machine did.
+    ours, theirs = (statistics.quantiles(took[one], n=4)[0] for one in ("typescript", "python"))
     print(f"typescript {ours:.1f} ms, python {theirs:.1f} ms, {ours / theirs:.2f}")
     assert ours <= MOST * theirs, f"{ours:.1f} ms against {theirs:.1f} ms"
 
