@@ -91,7 +91,7 @@ class Settings(
         str,
         Field(
             description="Engine of ext.docker, Docker's or Podman's: unix:///path,"
-            " tcp://host[:port] (by TLS) or ssh://[user@]host[:port][/path]."
+            " tcp://host:port (by TLS) or ssh://user@host:port/path; only the host must be there."
         ),
     ] = "unix:///var/run/docker.sock"
     docker_keys: Annotated[
