@@ -38,6 +38,8 @@ ELSEWHERE = {
         "terminal delete",
         "wallet end-sessions",
     ),
+    # tests/mcp shows it: there is nothing to allow until a program asks.
+    "key allow",
     # tests/agents shows these.
     *("agent clone", "agent give", "agent work", "agent check", "agent think", "agent run", "agent status"),
     # tests/flows shows it.
@@ -123,6 +125,8 @@ def _sandboxes(say: Walk, sandbox: str) -> None:
     say.changes("", "boost", sandbox, "2")
     say.changes("", "unboost", sandbox)
     assert say("reachability", sandbox)["sandbox_id"] == sandbox
+    say("route show", sandbox)
+    say("route explain", "agent-dev")
     assert say("profile show", "agent-dev")["id"] == "profile.agent-dev"
     canary = say("canary")["id"]
     other = say("create")["id"]

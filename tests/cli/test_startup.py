@@ -23,7 +23,7 @@ sys.exit(code)
 IMPORT = "import sys; from sandboxer.sdk import Sandboxer, AsyncSandboxer; print(*sys.modules)"
 # Those of one noun, with its events, and the words that all share; next steps are words without a model.
 # What a sandbox promises is a part of it.
-MODELS = {"sandboxes", "promises", "words"}
+MODELS = {"sandboxes", "promises", "routes", "words"}
 STEPS = "next_steps"
 # Building what has to do with files, other nouns, terminals or wallets takes longer than asking.
 NEVER = {"websockets", "segno", "asyncio.sslproto", "yaml", "sqlalchemy", "fastapi"}

@@ -224,3 +224,6 @@ def _unmount_below(folder: Path) -> None:
         target = line.split(" ")[4]
         if target.startswith(f"{folder}/"):
             subprocess.run(["umount", "-d", target], check=True)
+    # A gigabyte or three each, and of no use any more: all of a run together would fill a disk.
+    for pool in folder.rglob("pool.btrfs"):
+        pool.unlink()

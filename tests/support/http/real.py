@@ -49,6 +49,8 @@ async def on_real_walls(
     finally:
         for pool in filter(os.path.ismount, pools):
             await asyncio.to_thread(subprocess.run, ["umount", str(pool)], check=True)
+        # All of a run together would fill a disk.
+        pool.with_suffix(".btrfs").unlink(missing_ok=True)
 
 
 def settings_on_walls(state: Path, *, charging: bool) -> Settings:

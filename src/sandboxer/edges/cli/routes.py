@@ -48,7 +48,7 @@ def explain(
 
         sandboxer route explain agent-dev --isolation strong --can snapshot
 
-        sandboxer route explain agent-dev --strategy lowest-cost --max-sats-per-hour 90 --json
+        sandboxer route explain agent-dev --strategy lowest-cost --json
     """
     found = platform.explain_route(
         profile,

@@ -30,7 +30,7 @@ discovery = Flow(1, "Discovery: an address leads to everything else")
 provision = Flow(2, "Provision: prices before money, and keys whose secrets are shown once")
 authentication = Flow(4, "Authentication: signed requests")
 # What is for GET; the others are shown with what they take.
-FIRST_OPERATIONS = frozenset({"sandboxes", "execute"})
+FIRST_OPERATIONS = frozenset({"sandboxes", "execute", "mcp"})
 _REQUEST = re.compile(r"```http\n([A-Z]+) (\S+)")
 _NAME = re.compile(r"\{\w+\}")
 HOUR_S = 3600

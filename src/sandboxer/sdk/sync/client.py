@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sandboxer.sdk.sync.tools import Tools
     from sandboxer.wire import sandboxes as wire
     from sandboxer.wire.catalogue import Profile
+    from sandboxer.wire.platform import Capabilities, Discovery
     from sandboxer.wire.routes import RouteExplanation
-from sandboxer.wire.platform import Capabilities, Discovery
 
 T = TypeVar("T")
 # Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
