@@ -81,7 +81,7 @@ async def test_what_is_found_is_for_everybody_can_be_kept_and_changes_nothing(se
             assert answer.headers["cache-control"] == "public, max-age=300", path
         found = (await http.get(DOCUMENTS[0])).json()
         for name, address in found["links"].items():
-            if name not in ("sandboxes", "execute"):
+            if name not in ("sandboxes", "execute", "mcp"):
                 shown = address.replace(selling.platform.settings.url, selling.url)
                 assert (await http.get(shown)).status_code == 200, name
     assert (found["is_charged"], found["takes_strangers"]) == (True, True)
