@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
 from sandboxer.artifacts.volumes.use_cases import Wanted
-from sandboxer.backends.contract import Backend, Order, Wall
+from sandboxer.backends.contract import Order, Wall
 from sandboxer.backends.scripted import Scripted
 from sandboxer.hosts.routes.breaker import POLICY, BreakerState
 from sandboxer.hosts.routes.records import Constraints, IsolationLevel, Strategy, Verdict
@@ -30,42 +28,19 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.money.metering import open_holds
 from sandboxer.money.statements import actuals
-from sandboxer.money.verification import verify
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.promises import Wishes
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, lifetime
 from sandboxer.sandboxes.use_cases.inspection import find_stale
 from sandboxer.sandboxes.use_cases.routes import explain_route
-from sandboxer.settings import Settings
-from sandboxer.wiring import Platform, open_platform
+from sandboxer.wiring import Platform
 from tests.support.charging import fund
 from tests.support.clock import ManualClock
+from tests.support.routes import BROKEN, FALLBACK, FIRST, PAID, SECOND, Open, failing
 from tests.support.sandboxes import ALICE, BOB, OWNER
 
-FIRST, SECOND, STRONG = "ext.namespaces", "ext.second", "ext.oci"
-FALLBACK = {"fallback": {"profile.agent-dev": [SECOND]}}
-BROKEN = ProvisionFailed(step="boot", why="it has no machine left")
-Open = Callable[..., Any]
-
-
-@pytest.fixture
-def open_with(tmp_path: Path, database_url: str, clock: ManualClock) -> Open:
-    @asynccontextmanager
-    async def start(*backends: Backend, **settings: object) -> AsyncIterator[Platform]:
-        chosen = Settings.model_validate(
-            {"state_dir": tmp_path / "state", "database": database_url, "charging": False, **settings}
-        )
-        opened = {one.name: one for one in backends}
-        async with open_platform(chosen, clock=clock, backends=opened) as platform:
-            yield platform
-            assert (proof := await platform.store.read(verify)).is_whole, proof
-
-    return start
-
-
-def failing(name: str, *errors: Exception | None, **more: Any) -> Scripted:
-    return Scripted(name=name, fail_on={"provision": list(errors)}, **more)
+STRONG = "ext.oci"
 
 
 def strong(name: str = STRONG) -> Scripted:
@@ -380,13 +355,6 @@ async def test_an_explanation_makes_nothing(open_with: Open) -> None:
         ]
         assert not first.boxes
         assert not list(platform.sandboxes.repository.living())
-
-
-PAID: Mapping[str, Any] = {
-    "charging": True,
-    "routing": FALLBACK,
-    "fixed_rates": {"BTC": "100000"},
-}
 
 
 class Waiting(Scripted):

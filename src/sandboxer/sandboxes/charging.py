@@ -140,10 +140,12 @@ class Charging:
         return terms
 
     def rerouted(self, sandbox: Sandbox) -> Terms:
-        """Return its terms where another backend makes it; what a quote or a tier promised stays."""
+        """Return its terms where another backend makes it; what a quote or a tier promised stays.
+
+        That the one before would have cost nothing is no promise.
+        """
         terms = sandbox.terms
-        is_promised = terms.is_free or terms.quote_id is not None
-        return terms if is_promised else replace(terms, card=self._card(sandbox))
+        return terms if terms.quote_id is not None else replace(terms, card=self._card(sandbox))
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources. Raises as `check_start`.
@@ -193,7 +195,8 @@ class Charging:
     ) -> Mapping[str, object]:
         """Change the charge with the record. The last event of a sandbox gets what it cost in all."""
         self._follow_quote(conn, before, after, now)
-        if after.terms.is_free:
+        if after.terms.is_free and (before is None or before.terms.is_free):
+            # One that paid until now has a hold or a meter, which ends with this step.
             return {}
         if before is None or after.state is State.PROVISIONING:
             self._hold(conn, before, after, now)
