@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
+import pytest
+
+from sandboxer.backends.contract import Order
+from sandboxer.backends.reports import CostEstimate, CostPart
 from sandboxer.backends.scripted import Scripted
+from sandboxer.hosts.routes.records import Verdict
 from sandboxer.kernel.values import new_id
 from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, lifetime
+from sandboxer.sandboxes.use_cases.routes import explain_route
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, fund, settled
 from tests.support.clock import ManualClock
@@ -64,6 +71,46 @@ async def test_what_goes_on_for_nothing_is_charged_no_more(open_with: Open, cloc
 
         after = await settled(platform)
         assert (after.posted, after.flow.rate) == (before.posted, 0)
+
+
+class Lying(Scripted):
+    """Its provider says nonsense when it is asked for a price."""
+
+    def __init__(self, name: str, says: Decimal | Exception) -> None:
+        super().__init__(name=name)
+        self.says = says
+
+    async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
+        if isinstance(self.says, Exception):
+            raise self.says
+        return CostEstimate(unit="usd", parts=(CostPart(what="hour", amount=self.says),))
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        Decimal("NaN"),
+        Decimal("sNaN"),
+        Decimal("Infinity"),
+        Decimal("-1"),
+        Decimal("1e30"),
+        # The dearest that there is, without the fee.
+        Decimal("3600000"),
+        ConnectionResetError("reset by peer"),
+        ValueError("no JSON"),
+    ],
+    ids=str,
+)
+async def test_a_provider_that_names_no_price_stands_in_nobody_s_way(
+    open_with: Open, says: Decimal | Exception
+) -> None:
+    async with open_with(Scripted(name=FIRST), Lying(SECOND, says), **PAID) as platform:
+        await fund(platform, 100_000, id="first")
+        assert (await creation.create(platform.sandboxes, CreateRequest(), ALICE)).backend == FIRST
+        seen = (await explain_route(platform.sandboxes, CreateRequest(), ALICE)).considered
+        told = {one.backend: one for one in seen}[SECOND]
+        assert (told.verdict, told.rate_msats_per_s) == (Verdict.REFUSED, None)
+        assert "what it costs" in told.reason or "no price" in told.reason
 
 
 async def _quoted(platform: Platform) -> str:

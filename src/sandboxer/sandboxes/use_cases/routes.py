@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from sandboxer.backends.contract import Backend, Capability, Fingerprint, Order, capabilities_of
-from sandboxer.backends.reports import CostEstimate, CostsNothing, EstimatesCost, TakesKeys, estimate_of
+from sandboxer.backends.contract import Capability, Fingerprint, Order, capabilities_of
+from sandboxer.backends.reports import CostsNothing, EstimatesCost, TakesKeys, estimate_of
 from sandboxer.backends.shared import ServesSome
 from sandboxer.hosts.routes.explanation import KEPT, explain
 from sandboxer.hosts.routes.policy import Decision, decide, given
 from sandboxer.hosts.routes.records import Candidate, Considered, Constraints, Demand
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.kernel.values import brief_value_class, new_id, value_class
-from sandboxer.money.pricing import Basis, passed_through, rate_card
+from sandboxer.money.amounts import Rate
+from sandboxer.money.pricing import Basis, Pricing, passed_through, rate_card
 from sandboxer.sandboxes import requests as planning
 from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.dependencies import SandboxDependencies
@@ -32,6 +33,7 @@ from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
 log = logging.getLogger(__name__)
 # How long a provider may take to say what a sandbox costs.
 ESTIMATE_S = 5.0
+SILENT = "it does not say what it costs"
 
 
 @value_class
@@ -146,14 +148,9 @@ async def _candidate(
     if isinstance(backend, ServesSome) and not (caller.is_owner or backend.serves(caller.account)):
         unfit = "the operator opens it to accounts by name"
     basis, unpriced = await _basis(dependencies, name, seen, order, has_key=key is not None)
-    rate: int | None = None
+    rate: Rate | None = None
     if basis is not None:
-        size = size_of(requested.resources)
-        rate = (
-            basis.infrastructure
-            if routes.pricing is None
-            else rate_card(requested.profile, size, routes.pricing, basis).running
-        )
+        rate, unpriced = _rate(routes.pricing, requested, basis)
     return Candidate(
         backend=name,
         gives=seen.gives,
@@ -171,6 +168,16 @@ async def _candidate(
     )
 
 
+def _rate(pricing: Pricing | None, requested: Sandbox, basis: Basis) -> tuple[Rate | None, str]:
+    """Return what it costs the account a second; None and why, where no account could pay it."""
+    if pricing is None:
+        return basis.infrastructure, ""
+    try:
+        return rate_card(requested.profile, size_of(requested.resources), pricing, basis).running, ""
+    except InvalidRequest as error:
+        return None, f"nobody can pay what it costs ({error})"
+
+
 async def _basis(
     dependencies: SandboxDependencies, name: str, seen: Seen, order: Order, *, has_key: bool
 ) -> tuple[Basis | None, str]:
@@ -180,26 +187,37 @@ async def _basis(
         return Basis(gpus=order.gpus, is_metered=True, is_own_key=True), ""
     if not seen.is_estimated:
         return Basis(gpus=order.gpus, is_metered=is_metered), ""
-    estimate, why = await _estimated(dependencies.backends[name], order)
-    if estimate is None:
+    infrastructure, why = await _passed_on(dependencies, name, order)
+    if infrastructure is None:
         return None, why
-    if not estimate.amount:
-        return Basis(gpus=order.gpus, is_metered=is_metered), ""
+    basis = Basis(gpus=order.gpus, infrastructure=infrastructure, is_metered=is_metered or infrastructure > 0)
+    return basis, ""
+
+
+async def _passed_on(dependencies: SandboxDependencies, name: str, order: Order) -> tuple[Rate | None, str]:
+    """Return what its provider charges a second; None and why, where it names no price.
+
+    Whatever goes wrong there: sandboxes that others make do not wait for it to be mended.
+    """
     usd_per_btc = dependencies.routes.usd_per_btc
-    if estimate.unit != "usd" or usd_per_btc is None:
-        return None, f"it is charged in {estimate.unit}, and no rate of it is set (SANDBOXER_FIXED_RATES)"
-    infrastructure = passed_through(estimate.amount, usd_per_btc)
-    return Basis(gpus=order.gpus, infrastructure=infrastructure, is_metered=True), ""
-
-
-async def _estimated(backend: Backend, order: Order) -> tuple[CostEstimate | None, str]:
     try:
         async with asyncio.timeout(ESTIMATE_S):
-            return await estimate_of(backend, order, hours=Decimal(1)), "it does not say what it costs"
+            estimate = await estimate_of(dependencies.backends[name], order, hours=Decimal(1))
+        if estimate is None:
+            return None, SILENT
+        if not estimate.amount:
+            return 0, ""
+        if estimate.unit != "usd" or usd_per_btc is None:
+            why = f"it is charged in {estimate.unit}, and no rate of it is set (SANDBOXER_FIXED_RATES)"
+            return None, why
+        return passed_through(estimate.amount, usd_per_btc), ""
     except TimeoutError:
         return None, "it did not say in time what it costs"
     except SandboxerError as error:
-        return None, f"it does not say what it costs ({error})"
+        return None, f"{SILENT} ({error})"
+    except Exception:
+        log.exception("%s could not be asked what a sandbox costs", name)
+        return None, SILENT
 
 
 async def _quoted(dependencies: SandboxDependencies, requested: Sandbox) -> int | None:
