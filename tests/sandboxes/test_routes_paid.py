@@ -7,10 +7,12 @@ from decimal import Decimal
 
 import pytest
 
+from sandboxer.accounts import records as accounts
 from sandboxer.backends.contract import Order
 from sandboxer.backends.reports import CostEstimate, CostPart
 from sandboxer.backends.scripted import Scripted
 from sandboxer.hosts.routes.records import Verdict
+from sandboxer.kernel.errors import QuoteUnusable
 from sandboxer.kernel.values import new_id
 from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
@@ -111,6 +113,47 @@ async def test_a_provider_that_names_no_price_stands_in_nobody_s_way(
         told = {one.backend: one for one in seen}[SECOND]
         assert (told.verdict, told.rate_msats_per_s) == (Verdict.REFUSED, None)
         assert "what it costs" in told.reason or "no price" in told.reason
+
+
+async def test_a_quote_without_a_provider_s_part_does_not_end_it(open_with: Open) -> None:
+    first, second = failing(FIRST, BROKEN), Scripted(name=SECOND, usd_per_hour="36")
+    async with open_with(first, second, **PAID) as platform:
+        await fund(platform, 100_000, id="first")
+        made = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        dear = made.terms.card.running
+        quote = await _quoted(platform)
+        with pytest.raises(QuoteUnusable, match="provider"):
+            await lifetime.check_ttl(platform.sandboxes, made.id, "10m", ALICE, quote_id=quote)
+        with pytest.raises(QuoteUnusable, match="provider"):
+            await lifetime.change_ttl(platform.sandboxes, made.id, "10m", ALICE, quote_id=quote)
+
+        after = await platform.sandboxes.visible(made.id, ALICE)
+        assert after.terms.card.running == dear
+        # It is good for an ordinary one still.
+        platform.sandboxes.routes.observed.made(FIRST, 1.0)
+        other = await creation.create(platform.sandboxes, CreateRequest(quote_id=quote), ALICE)
+        assert (other.backend, other.terms.quote_id) == (FIRST, quote)
+
+
+async def test_a_tier_does_not_pay_what_a_provider_charges(open_with: Open, clock: ManualClock) -> None:
+    provider = Scripted(name=FIRST, usd_per_hour="36")
+    async with open_with(provider, **PAID) as platform:
+        await fund(platform, 100_000, id="first")
+        now = clock.now()
+
+        def entitle(conn):  # type: ignore[no-untyped-def]
+            accounts.ensure(conn, "alice", actor="test", now=now)
+            until = now + timedelta(days=30)
+            return accounts.entitle(
+                conn, "alice", tier=1, until=until, actor="test", reason="bought", now=now
+            )
+
+        await platform.store.write(entitle)
+        made = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+
+        clock.advance(timedelta(seconds=100))
+        assert (await settled(platform)).posted == 100_000 - 1001
+        assert not (await platform.sandboxes.visible(made.id, ALICE)).terms.is_entitled
 
 
 async def _quoted(platform: Platform) -> str:

@@ -8,7 +8,7 @@ Sandboxes that pay nothing (the owner's, free profiles) cost no SQL statement he
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,7 +22,7 @@ from sandboxer.accounts.storage import STORAGE, StoragePolicy
 from sandboxer.accounts.sums import spent_by
 from sandboxer.backends.contract import Resources, Trust
 from sandboxer.identity.keys import OWNER_ACCOUNT
-from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit, QuoteUnusable
 from sandboxer.kernel.values import value_class
 from sandboxer.money import quotes
 from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
@@ -145,7 +145,10 @@ class Charging:
         That the one before would have cost nothing is no promise.
         """
         terms = sandbox.terms
-        return terms if terms.quote_id is not None else replace(terms, card=self._card(sandbox))
+        if terms.quote_id is not None:
+            return terms
+        is_entitled = terms.is_entitled and is_in_tier(sandbox)
+        return replace(terms, card=self._card(sandbox), is_entitled=is_entitled)
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources. Raises as `check_start`.
@@ -238,8 +241,20 @@ class Charging:
         """Return the terms of a sandbox that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
         given = quotes.find(conn, quote_id, sandbox.account)
         quotes.check(given, profile=sandbox.profile, size=size_of(sandbox.resources), now=now)
+        self._refuse_dearer(sandbox, given)
         is_free = self.is_free(sandbox.account, sandbox.profile)
         return replace(sandbox.terms, card=FREE if is_free else given.quote.card, quote_id=quote_id)
+
+    def _refuse_dearer(self, sandbox: Sandbox, given: quotes.GivenQuote) -> None:
+        """Raise QuoteUnusable where it costs more than an ordinary one: that was never in the quote."""
+        plain = rate_card(sandbox.profile, size_of(sandbox.resources), self.pricing)
+        if self._card(sandbox).running > max(plain.running, given.quote.card.running):
+            raise QuoteUnusable(
+                id=given.id,
+                why="what a provider or a GPU costs is no part of it",
+                reason="quote_mismatch",
+                quote_id=given.id,
+            )
 
     def _quoted(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Sandbox:
         """Fill in the rates of a new sandbox that names a quote."""
@@ -278,7 +293,8 @@ class Charging:
         promised = Terms(
             card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
         )
-        if entitlement is not None and would_be_free(map(living_of, others), size, entitlement, now=now):
+        in_tier = entitlement is not None and is_in_tier(sandbox)
+        if in_tier and would_be_free(living_of(others), size, entitlement, now=now):
             return replace(promised, is_entitled=True)
         if (bounds := authority.caps) != caps.NO_CAPS:
             key = sandbox.created_by
@@ -406,13 +422,24 @@ def _is_waiting(sandbox: Sandbox, use: Use | None) -> bool:
     return use is not None and wanted is not None and (wanted[1] > 0 or use is Use.NOTHING)
 
 
-def living_of(sandbox: Sandbox) -> Living:
-    return Living(
-        id=sandbox.id,
-        since=sandbox.created_at,
-        size=size_of(sandbox.resources),
-        is_free=sandbox.terms.is_entitled,
-    )
+def is_in_tier(sandbox: Sandbox) -> bool:
+    """Return whether a tier may pay for it: no tier has GPUs in it, or what a provider charges."""
+    basis = sandbox.route.basis
+    return not (basis.infrastructure or basis.gpus)
+
+
+def living_of(sandboxes: Iterable[Sandbox]) -> list[Living]:
+    """Return those that may be in slots of a tier."""
+    return [
+        Living(
+            id=one.id,
+            since=one.created_at,
+            size=size_of(one.resources),
+            is_free=one.terms.is_entitled,
+        )
+        for one in sandboxes
+        if is_in_tier(one)
+    ]
 
 
 def entitlement_of(authority: Authority) -> Entitlement | None:

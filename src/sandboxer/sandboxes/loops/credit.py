@@ -117,7 +117,7 @@ class CreditLoop(Reconciler):
 
     async def _change_sides(self, account: str, entitlement: Entitlement | None) -> bool:
         now = self.clock.now()
-        living = [living_of(s) for s in self._of(account) if s.state in OCCUPYING]
+        living = living_of(s for s in self._of(account) if s.state in OCCUPYING)
         changed = moves(living, entitlement, now=now)
         for move in changed:
             await self._change_side(move)
