@@ -46,7 +46,7 @@ export function tools(offered: Offer | readonly string[] = "core"): readonly Too
 /** Does what a model asked for. A refusal is an answer too: the model reads what to do about it. */
 export async function runTool(client: Sandboxer, tool: Tool, asked: Asked): Promise<unknown> {
   try {
-    return shown(await client.send(made(tool, asked)));
+    return shown(withoutSecret(client, await client.send(made(tool, asked))));
   } catch (error) {
     if (!(error instanceof SandboxerError)) throw error;
     return { error: { code: error.code, detail: error.message, next_step: error.nextStep } };
@@ -66,6 +66,13 @@ function made(tool: Tool, asked: Asked): Call<unknown> {
   // With a key a lost answer is asked for again. It is ours: ids of tool calls repeat where models are small.
   if (tool.isKeyed === true) words["idempotency_key"] = newIdempotencyKey();
   return build(words);
+}
+
+/** A first payment brings the key that the client signs with from then on: a model has no use for its secret. */
+function withoutSecret(client: Sandboxer, said: unknown): unknown {
+  const key = (said as { key?: { public_key?: unknown } } | undefined)?.key;
+  if (key === undefined || key === null || key.public_key !== client.credentials.publicKey) return said;
+  return { ...(said as Asked), key: { ...key, secret_key: "kept by the client, which signs with it" } };
 }
 
 /** An answer as a model reads it: bytes as text, and long texts cut. */

@@ -72,6 +72,9 @@ test("a model discovers, pays, creates, runs, keeps and destroys", async () => {
     const outputs = results.map((one) => one.output);
     assert.match(outputs[0].url, /^http/);
     assert.equal(outputs[2].payment.state, "confirmed");
+    // The key that came with it is the client's: what the model reads goes to whoever runs the model.
+    assert.equal(outputs[2].key.public_key, client.credentials.publicKey);
+    assert.ok(!JSON.stringify(results).includes(client.credentials.secretKey), "the model was shown the secret");
     assert.equal(outputs[5].stdout, "from the model\n");
     assert.match(outputs[6].id, /^snp_/);
     assert.equal(outputs[7].state, "destroyed");
