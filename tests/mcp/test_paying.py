@@ -17,10 +17,11 @@ from x402.mcp import x402MCPClient
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from mcp import Client
+from sandboxer.backends.scripted import Scripted
 from testchains.evm import Anvil
 from tests.support.chains.evm import evm
-from tests.support.http.served import Served
-from tests.support.http.x402 import shop
+from tests.support.http.served import Served, serving
+from tests.support.http.x402 import settings_with, shop
 from tests.support.mcp import ERAS, connected
 from tests.support.platforms import Up
 
@@ -85,3 +86,20 @@ async def test_what_is_wrong_is_not_paid_for(served: Served, evm: Anvil) -> None
     assert refused.is_error
     assert not refused.payment_made
     assert evm.balance(Account.from_key(wallet).address) == 5_000_000
+
+
+async def test_a_key_that_was_paid_for_is_handed_over_though_no_token_of_it_can_be_made(
+    evm: Anvil, tmp_path: Path
+) -> None:
+    settings = settings_with(evm, tmp_path).model_copy(update={"limit_auth": 1})
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        # Somebody else at its address used up what may be asked there in a minute.
+        assert (await served.client.http.get("/v1/auth/siwx")).status_code == 200
+        async with connected(Up(served.url, Path("/nonexistent"))) as client:
+            wallet = evm.new_wallet(5_000_000)
+            bought = await paying(client, wallet).call_tool("createSandbox", {"ttl": "10m"})
+    assert not bought.is_error, bought.content
+    key = json.loads(bought.content[0]["text"])["key"]
+    assert key["secret_key"]
+    assert "bearer_token" not in key
+    assert bought.payment_response.success

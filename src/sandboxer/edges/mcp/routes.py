@@ -130,7 +130,12 @@ async def _with_token(result: ToolResult) -> ToolResult:
     if not isinstance(key, dict) or result.structured is None:
         return result
     owner = Credentials(key["public_key"], key["secret_key"], HERE)
-    made = await InsideLine(owner).send(issue_bearer(owner.public_key))
+    try:
+        made = await InsideLine(owner).send(issue_bearer(owner.public_key))
+    except SdkError as error:
+        # The key is paid for and shown once: whoever has it makes a token later (`sandboxer key bearer`).
+        log.warning("no token of %s, which was just paid for: %s", owner.public_key, error)
+        return result
     known = said({**result.structured, "key": {**key, "bearer_token": made.bearer_token}})
     return replace(known, settled=result.settled)
 
