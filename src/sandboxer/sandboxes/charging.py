@@ -71,9 +71,8 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
 
 
 def stored_rate(sandbox: Sandbox) -> Rate:
-    """Return what it costs while it is stopped: its disk, and as much for each MB of its memory. Pure."""
-    stored, disk_mb = sandbox.terms.card.stored, sandbox.resources.disk_mb
-    return stored - (-stored * sandbox.terms.memory_mb // disk_mb)
+    """Return what it costs while it is stopped: its disk, and what is kept of its memory. Pure."""
+    return sandbox.terms.card.stored + sandbox.terms.memory_msats
 
 
 def rate_now(sandbox: Sandbox) -> Rate:
@@ -150,6 +149,15 @@ class Charging:
         is_entitled = terms.is_entitled and is_in_tier(sandbox)
         return replace(terms, card=self._card(sandbox), is_entitled=is_entitled)
 
+    def remembering(self, sandbox: Sandbox) -> Terms:
+        """Return its terms with the price of what is kept of its memory: as much as disk costs now.
+
+        The rate of its own disk is rounded up, and a small disk's is no measure of a large memory.
+        """
+        terms = sandbox.terms
+        gb_msats = self.pricing.rates_of(sandbox.profile).stored_disk_gb_msats if terms.card.stored else 0
+        return replace(terms, memory_msats=-(-gb_msats * terms.memory_mb // 1024))
+
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources. Raises as `check_start`.
 
@@ -170,7 +178,7 @@ class Charging:
         self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
     ) -> timedelta:
         """Return how long its disk is kept when it does not run any more (`accounts/storage.py`)."""
-        stored = stored_rate(sandbox)
+        stored = stored_rate(replace(sandbox, terms=self.remembering(sandbox)))
         account = records.find(conn, sandbox.account)
         if not stored or account is None or self._tier_keeps(conn, account, sandbox, now):
             return retention

@@ -58,6 +58,9 @@ class Charges(Protocol):
     def rerouted(self, sandbox: Sandbox) -> Terms:
         """Return the terms of one that another backend makes than the one that was asked first."""
 
+    def remembering(self, sandbox: Sandbox) -> Terms:
+        """Return its terms with the price of what is kept of its memory."""
+
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """Return the terms on which it goes on with these resources.
 
@@ -264,13 +267,19 @@ class SandboxRepository(RememberedRepository[Sandbox, Step]):
 
     def _prepare(self, conn: Connection, change: Change) -> Sandbox:
         before, after = change.before, change.after
-        if before is None or not any(entry.step.starts for entry in change.entries):
+        if before is None:
+            return after
+        if self._charges is not None and after.terms.memory_mb != before.terms.memory_mb:
+            after = replace(after, terms=self._charges.remembering(after))
+        if not any(entry.step.starts for entry in change.entries):
             return after
         terms = self._terms_to_run(conn, before, change.now)
         # What lives has kept its slot, and so it keeps its terms, unless it began when there were none.
         keeps = before.state in LIVE and not before.terms.is_free
         # What is kept of its memory is as the step says.
-        return after if keeps else replace(after, terms=replace(terms, memory_mb=after.terms.memory_mb))
+        kept = after.terms
+        terms = replace(terms, memory_mb=kept.memory_mb, memory_msats=kept.memory_msats)
+        return after if keeps else replace(after, terms=terms)
 
     def _record(self, conn: Connection, change: Change) -> None:
         before, after, now = change.before, change.after, change.now

@@ -15,7 +15,7 @@ from sandboxer.accounts.authority import Authority
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.sums import spent_by
 from sandboxer.kernel.values import value_class
-from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats, microseconds
+from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
 from sandboxer.money.pricing import FREE, RateCard
 from sandboxer.money.records import Bucket
 from sandboxer.money.segments import day_of
@@ -34,8 +34,9 @@ class Terms:
     quote_id: str | None = None
     # Its egress has a price, even if its time has none.
     pays_egress: bool = False
-    # Of what runs in it, kept beside its disk while it is stopped: it costs as much as disk.
+    # Of what runs in it, kept beside its disk while it is stopped, and what that costs: as much as disk.
     memory_mb: int = 0
+    memory_msats: Rate = 0
 
     @property
     def is_free(self) -> bool:
@@ -60,6 +61,7 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "quote": terms.quote_id,
         "pays_egress": terms.pays_egress,
         "memory_mb": terms.memory_mb,
+        "memory_msats": terms.memory_msats,
     }
 
 
@@ -75,6 +77,7 @@ def from_json(stored: Mapping[str, Any] | None) -> Terms:
         quote_id=stored.get("quote"),
         pays_egress=bool(stored.get("pays_egress", False)),
         memory_mb=int(stored.get("memory_mb", 0)),
+        memory_msats=int(stored.get("memory_msats", 0)),
     )
 
 
