@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from decimal import Decimal
 
@@ -113,6 +114,22 @@ async def test_a_provider_that_names_no_price_stands_in_nobody_s_way(
         told = {one.backend: one for one in seen}[SECOND]
         assert (told.verdict, told.rate_msats_per_s) == (Verdict.REFUSED, None)
         assert "what it costs" in told.reason or "no price" in told.reason
+
+
+class Slow(Lying):
+    """Never says what it costs."""
+
+    async def estimate_cost(self, order: Order, *, hours: Decimal) -> CostEstimate:
+        self.calls.append(("estimate_cost", ""))
+        return await asyncio.Future()
+
+
+async def test_nobody_waits_for_the_price_of_a_backend_that_is_not_asked(open_with: Open) -> None:
+    slow = Slow(SECOND, Decimal(1))
+    async with open_with(Scripted(name=FIRST), slow, **{**PAID, "routing": {}}) as platform:
+        await fund(platform, 100_000, id="first")
+        assert (await creation.create(platform.sandboxes, CreateRequest(), ALICE)).backend == FIRST
+        assert ("estimate_cost", "") not in slow.calls
 
 
 async def test_a_quote_without_a_provider_s_part_does_not_end_it(open_with: Open) -> None:

@@ -71,11 +71,20 @@ async def choose(
     order = replace(requested, route=replace(requested.route, basis=basis)).order()
     candidates = [
         await _candidate(dependencies, name, one, order, requested, request.route, caller)
+        if not one.is_estimated or _may_serve(name, demand)
+        # Its provider is not asked for a price, so that nobody waits for one who has nothing to do with it.
+        else Candidate(backend=name, gives=one.gives, gpus=one.gpus, rate=None, ill=one.ill)
         for name, one in seen.items()
     ]
     absent = [name for name in demand.named if name not in seen]
     candidates += [Candidate(backend=name, gives=frozenset()) for name in absent]
     return decide(candidates, demand, now=dependencies.clock.now(), breakers=routes.observed.policy)
+
+
+def _may_serve(name: str, demand: Demand) -> bool:
+    """Return whether anything could have this backend taken: `policy.decide` says what of these does."""
+    is_sought = demand.is_open or demand.raised_by is not None
+    return is_sought or name in demand.named or name == demand.lies_in
 
 
 async def explain_route(
