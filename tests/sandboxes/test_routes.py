@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.artifacts.images.published.use_cases import Wanted as NewImage
 from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.backends.contract import Order, Wall
 from sandboxer.backends.scripted import Scripted
@@ -210,6 +212,25 @@ async def test_a_stranger_gets_round_the_wall_by_no_disk_that_lies_elsewhere(ope
             await creation.create(platform.sandboxes, request, ALICE)
 
         assert "not opened by the operator" in str(caught.value)
+
+
+async def test_what_strangers_send_as_an_image_lies_where_their_sandboxes_stand(open_with: Open) -> None:
+    async with open_with(Scripted(name=FIRST), strong()) as platform:
+        artifacts, lies_in = platform.artifacts, {}
+        for caller in (ALICE, OWNER):
+            sent = await artifacts.images.receive(
+                NewImage(name="mine"),
+                caller,
+                lambda layer: os.mkdir("etc", dir_fd=layer),
+                profile="profile.agent-dev",
+                limit_mb=16,
+                size_bytes=0,
+            )
+            request = await artifacts.spawning.request_for(sent.id, CreateRequest(), caller)
+            made = await creation.create(platform.sandboxes, request, caller)
+            lies_in[caller] = sent.backend, made.backend
+
+        assert lies_in == {ALICE: (STRONG, STRONG), OWNER: (FIRST, FIRST)}
 
 
 async def test_an_experimental_backend_is_taken_only_where_a_profile_names_it(open_with: Open) -> None:

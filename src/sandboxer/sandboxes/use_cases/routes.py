@@ -246,13 +246,21 @@ def _count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-async def home_of(dependencies: SandboxDependencies, caller: Caller) -> str:
-    """Return the backend that this caller's plain sandboxes stand on: his volumes shall lie there."""
-    profile = dependencies.profiles.get(dependencies.default_profile)
+async def home_of(
+    dependencies: SandboxDependencies,
+    caller: Caller,
+    profile_id: str | None = None,
+    *,
+    able: Capability = Capability.VOLUMES,
+) -> str:
+    """Return the backend that this caller's plain sandboxes of a profile stand on: what begins without one,
+    and is to be used by them, shall lie there.
+    """
+    profile = dependencies.profiles.get(profile_id or dependencies.default_profile)
     request = CreateRequest(profile=profile.id)
     requested = planning.plan(
         request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
     )
-    needs = replace(request, route=Constraints(capabilities=frozenset({Capability.VOLUMES})))
+    needs = replace(request, route=Constraints(capabilities=frozenset({able})))
     decision = await choose(dependencies, requested, needs, profile, caller)
     return decision.taken[0].backend if decision.taken else profile.backend

@@ -23,7 +23,7 @@ from sandboxer.artifacts.records import USABLE, Signal, State
 from sandboxer.artifacts.repository import ImageRepository
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.use_cases import ITSELF, KeptUseCases
-from sandboxer.backends.contract import KeptDisk, Resources, ShapesDisks
+from sandboxer.backends.contract import Capability, KeptDisk, Resources, ShapesDisks
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound
 from sandboxer.kernel.values import new_id, value_class
@@ -31,6 +31,7 @@ from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.requests import WantedResources, wanted_resources
 from sandboxer.sandboxes.use_cases import disks
 from sandboxer.sandboxes.use_cases.disks import reconciler_of
+from sandboxer.sandboxes.use_cases.routes import home_of
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 from sandboxer.store.steps import Step
@@ -188,7 +189,8 @@ class ImageUseCases(KeptUseCases[PublishedImage]):
             caller,
             account=caller.account,
             source=wanted.source,
-            backend=found.backend,
+            # Elsewhere he could not begin anything with it.
+            backend=await home_of(self.sandboxes, caller, found.id, able=Capability.SNAPSHOT),
             profile=found.id,
             resources=wanted_resources(wanted.resources, found),
             size_bytes=size_bytes,
