@@ -90,6 +90,27 @@ async def test_what_could_not_go_on_is_refused_with_the_reason(strong: Served) -
 
 
 @pytest.mark.slow
+async def test_what_a_program_may_hold_of_a_wiped_secret_is_not_kept_until_it_has_ended(
+    strong: Served,
+) -> None:
+    client = strong.client
+    path = await strong.sandbox()
+    await client.send("PUT", f"{path}/secrets", body={"values": {"TOKEN": "in-memory-only"}})
+    holder = (await client.post(f"{path}/processes", {"argv": ["sleep", "1000"]})).json()
+
+    wiped = (await client.send("DELETE", f"{path}/secrets")).json()
+
+    assert wiped == {"wiped": ["TOKEN"], "may_still_hold": [holder["process_id"]]}
+    assert (await client.get(f"{path}/secrets")).json() == {"secrets": []}
+    for kept in (f"{path}/snapshots", f"{path}/stop?memory=true"):
+        refused = await client.post(kept, {"memory": True} if kept.endswith("snapshots") else None)
+        assert (refused.status_code, refused.json()["reason"]) == (409, "memory_of_secrets")
+    await client.post(f"{path}/stop")
+    await client.post(f"{path}/resume")
+    await taken(client, path)
+
+
+@pytest.mark.slow
 async def test_what_is_kept_is_measured_with_its_memory_and_dropped_whole(strong: Served) -> None:
     client, states = strong.client, strong.state_dir / "oci" / "memory"
     path = await strong.sandbox()

@@ -116,7 +116,9 @@ class Secrets:
             held = await self._wipe_inside(sandbox, gone, caller)
             if names := [one.name for one in gone]:
                 now = self._clock.now()
-                await self._repository.remove(sandbox_id, names, actor=caller.public_key, at=now)
+                await self._repository.remove(
+                    sandbox_id, names, actor=caller.public_key, at=now, is_held=sandbox.state in LIVE
+                )
             return Wiped(names=names, may_still_hold=held)
 
         return await self._sandboxes.operations.perform(sandbox_id, "secrets", act)
@@ -137,6 +139,7 @@ class Secrets:
         }
 
     async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+        await self._repository.forget_wiped(sandbox.id)
         await self._add_refs(sandbox)
         if files := [one for one in self._repository.of(sandbox.id) if one.in_file]:
             await place(await open_guest(), {one.name: self._repository.value(one) for one in files})

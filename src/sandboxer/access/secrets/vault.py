@@ -14,7 +14,7 @@ import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -256,6 +256,7 @@ mkdir -p /run && {{ [ ! -d {FOLDER} ] || [ -L {FOLDER} ] || rmdir {FOLDER}; }} &
 class Injected:
     sandbox_id: str
     name: str
+    # Empty: it was wiped, and what ran then may hold it.
     sealed: bytes
     size_bytes: int
     in_env: bool
@@ -290,8 +291,9 @@ class InjectedSecrets:
         await self.drop(await self._store.read(lambda conn: _ended(conn, list(self._memory))))
 
     def of(self, sandbox_id: str) -> Sequence[Injected]:
-        """By name."""
-        return sorted(self._memory.get(sandbox_id, {}).values(), key=lambda one: one.name)
+        """By name; without those that were wiped."""
+        given = (one for one in self._memory.get(sandbox_id, {}).values() if one.sealed)
+        return sorted(given, key=lambda one: one.name)
 
     def value(self, one: Injected) -> bytes:
         return self._seal.open(one.sealed, context=f"sandbox-secret:{one.sandbox_id}:{one.name}")
@@ -320,15 +322,35 @@ class InjectedSecrets:
         await self._store.write(write)
         self._memory.setdefault(sandbox_id, {}).update({row.name: row for row in rows})
 
-    async def remove(self, sandbox_id: str, names: Sequence[str], *, actor: str, at: datetime) -> None:
+    async def remove(
+        self, sandbox_id: str, names: Sequence[str], *, actor: str, at: datetime, is_held: bool = False
+    ) -> None:
+        """`is_held`: what runs may still hold them, so their names stay until that has ended."""
+        known = self._memory.get(sandbox_id, {})
+        left = {
+            name: replace(known[name], sealed=b"", size_bytes=0, in_env=False, in_file=False)
+            for name in names
+            if is_held and name in known
+        }
+
         def write(conn: Connection) -> None:
             _delete(conn, sandbox_id, names)
+            if left:
+                conn.execute(insert(sandbox_secrets), [asdict(one) for one in left.values()])
             _tell(conn, sandbox_id, "secrets.wiped", actor, at, names=list(names))
 
         await self._store.write(write)
-        left = self._memory.get(sandbox_id, {})
         for name in names:
-            left.pop(name, None)
+            known.pop(name, None)
+        known.update(left)
+
+    async def forget_wiped(self, sandbox_id: str) -> None:
+        """What ran when they were wiped has ended."""
+        known = self._memory.get(sandbox_id, {})
+        if names := [one.name for one in known.values() if not one.sealed]:
+            await self._store.write(lambda conn: _delete(conn, sandbox_id, names))
+            for name in names:
+                known.pop(name, None)
 
     def holds(self, sandbox_id: str) -> bool:
         return bool(self._memory.get(sandbox_id))
