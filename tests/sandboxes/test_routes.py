@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.agents.inception.grants import caller_of
 from sandboxer.artifacts.images.published.use_cases import Wanted as NewImage
 from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.backends.contract import Order, Wall
@@ -32,6 +33,7 @@ from sandboxer.money.metering import open_holds
 from sandboxer.money.statements import actuals
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.promises import Wishes
+from sandboxer.sandboxes.records import Inception, OnParentEnd
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.use_cases import creation, lifetime
 from sandboxer.sandboxes.use_cases.inspection import find_stale
@@ -231,6 +233,30 @@ async def test_what_strangers_send_as_an_image_lies_where_their_sandboxes_stand(
             lies_in[caller] = sent.backend, made.backend
 
         assert lies_in == {ALICE: (STRONG, STRONG), OWNER: (FIRST, FIRST)}
+
+
+def _inception(*, depth: int, slots: int) -> Inception:
+    scopes = ("sandboxes:create", "sandboxes:read", "keys:delegate")
+    end = OnParentEnd.END
+    return Inception(budget_sats=0, depth=depth, slots=slots, scopes=scopes, on_parent_end=end)
+
+
+async def test_nobody_gets_from_a_kernel_of_its_own_to_the_hosts_by_making_a_sandbox(open_with: Open) -> None:
+    async with open_with(Scripted(name=FIRST), strong()) as platform:
+        wanted = CreateRequest(
+            wishes=Wishes(isolation=IsolationLevel.STRONG), inception=_inception(depth=2, slots=3)
+        )
+        walled = await creation.create(platform.sandboxes, wanted, OWNER)
+        below = CreateRequest(inception=_inception(depth=1, slots=1))
+        child = await creation.create(platform.sandboxes, below, caller_of(walled))
+        last = await creation.create(platform.sandboxes, CreateRequest(), caller_of(child))
+        plain = await creation.create(platform.sandboxes, below, OWNER)
+        of_plain = await creation.create(platform.sandboxes, CreateRequest(), caller_of(plain))
+
+        assert [one.backend for one in (walled, child, last)] == [STRONG] * 3
+        assert [one.backend for one in (plain, of_plain)] == [FIRST] * 2
+        why = {one.backend: one.reason for one in child.route.considered}
+        assert "the sandbox that asks for it has a kernel of its own" in why[FIRST]
 
 
 async def test_an_experimental_backend_is_taken_only_where_a_profile_names_it(open_with: Open) -> None:

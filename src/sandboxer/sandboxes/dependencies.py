@@ -79,6 +79,10 @@ async def _nobody_is(caller: Caller) -> bool:
     return False
 
 
+def _from_outside(caller: Caller) -> Sandbox | None:
+    return None
+
+
 async def _no_key(account: str, name: str) -> str:
     raise NotAvailable(what=f"secret {name}", why="this platform keeps no secrets")
 
@@ -99,6 +103,8 @@ class Routes:
     experimental: Mapping[str, str] = field(default_factory=dict)
     # Says whether the operator neither opened an account nor is it.
     is_stranger: Callable[[Caller], Awaitable[bool]] = _nobody_is
+    # Returns the sandbox in which a caller runs, set by who lets them ask from there.
+    asks_from: Callable[[Caller], Sandbox | None] = _from_outside
     # Returns an account's secret by its name, set by who keeps them. Raises what refuses it.
     resolve_key: Callable[[str, str], Awaitable[str]] = _no_key
     # What is known of backends by name; filled as they are asked.

@@ -83,16 +83,20 @@ def demand_of(
     policy: RoutePolicy,
     *,
     is_stranger: bool = False,
+    is_behind_own_kernel: bool = False,
     quoted_rate: int | None = None,
     is_paid: bool = False,
 ) -> Demand:
     """Return what a sandbox needs. What a request wants is added to what its profile says.
 
     `is_stranger`: its account gets a wall of its own (`may_raise`), since the operator did not open it.
+    `is_behind_own_kernel`: who asks runs behind such a wall, and would get round it by a weaker sandbox.
     """
     asked, own = request.route, profile.constraints
     more = (*profile.fallback, *policy.fallback.get(profile.id, ()))
-    isolation, raised_by = _isolation(profile, request, is_stranger=is_stranger)
+    isolation, raised_by = _isolation(
+        profile, request, is_stranger=is_stranger, is_behind_own_kernel=is_behind_own_kernel
+    )
     checkpoint = request.wishes.checkpoint or profile.checkpoint
     gpu = asked.gpu or own.gpu
     bounds = [one for one in (asked.max_msats_per_hour, own.max_msats_per_hour) if one is not None]
@@ -120,14 +124,18 @@ def demand_of(
 
 
 def _isolation(
-    profile: Profile, request: CreateRequest, *, is_stranger: bool
+    profile: Profile, request: CreateRequest, *, is_stranger: bool, is_behind_own_kernel: bool
 ) -> tuple[IsolationLevel, str | None]:
     """Return the least isolation that it needs, and why it is more than its profile says."""
     found: tuple[IsolationLevel, str | None] = profile.isolation, None
     wished = request.wishes.isolation
     if wished is not None and LEVELS.index(wished) > LEVELS.index(found[0]):
         found = wished, "the request asks for it"
-    if is_stranger and LEVELS.index(found[0]) < LEVELS.index(IsolationLevel.STRONG):
+    if LEVELS.index(found[0]) >= LEVELS.index(IsolationLevel.STRONG):
+        return found
+    if is_behind_own_kernel:
+        found = IsolationLevel.STRONG, "the sandbox that asks for it has a kernel of its own"
+    if is_stranger:
         found = IsolationLevel.STRONG, "its account was not opened by the operator"
     return found
 

@@ -157,6 +157,7 @@ async def open_inception(
         sandboxes.repository.with_each_new(
             Granting(slots_in_use=slots.in_use, now=sandboxes.clock.now, is_charged=is_charged, policy=policy)
         )
+        sandboxes.routes.asks_from = lambda caller: sandboxes.repository.peek(sandbox_of(caller.account))
         tasks.start(inception.ends.run(), name="ends of grants")
         tasks.start(inception.relays.lead_all(), name="relays of sandboxes that run already")
         yield inception

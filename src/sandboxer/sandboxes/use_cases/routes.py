@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ from sandboxer.backends.reports import CostsNothing, EstimatesCost, TakesKeys, e
 from sandboxer.backends.shared import ServesSome
 from sandboxer.hosts.routes.explanation import KEPT, explain
 from sandboxer.hosts.routes.policy import Decision, decide, given
-from sandboxer.hosts.routes.records import Candidate, Considered, Constraints, Demand
+from sandboxer.hosts.routes.records import Candidate, Considered, Constraints, Demand, IsolationLevel
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.kernel.values import brief_value_class, new_id, value_class
@@ -60,6 +60,7 @@ async def choose(
         routes.policy,
         # Asked only where it makes a difference.
         is_stranger=may_raise(routes.policy, is_strong_there) and await routes.is_stranger(caller),
+        is_behind_own_kernel=_is_behind_own_kernel(routes.asks_from(caller), seen),
         quoted_rate=await _quoted(dependencies, requested),
         is_paid=routes.pricing is not None
         and not dependencies.repository.is_free(requested.account, profile.id),
@@ -85,6 +86,12 @@ def _may_serve(name: str, demand: Demand) -> bool:
     """Return whether anything could have this backend taken: `policy.decide` says what of these does."""
     is_sought = demand.is_open or demand.raised_by is not None
     return is_sought or name in demand.named or name == demand.lies_in
+
+
+def _is_behind_own_kernel(maker: Sandbox | None, seen: Mapping[str, Seen]) -> bool:
+    """Say whether a sandbox that asks for another has a kernel of its own, be it fit to make more or not."""
+    its = None if maker is None else seen.get(maker.backend)
+    return its is not None and f"isolation:{IsolationLevel.STRONG}" in its.gives
 
 
 async def explain_route(
