@@ -26,6 +26,23 @@ def test_it_fails():
     assert 6 * 7 == 41
 """
 
+LYING = """
+import pathlib
+def test_it_lies_about_what_it_made():
+    pathlib.Path("build").mkdir()
+    pathlib.Path("build/said.txt").write_text("made inside")
+    names = ["build/said.txt", "build/../conftest.py", "build/../.git/config", ".git/hooks/said.txt"]
+    names.append("linked/x.txt")
+    script = "#!/bin/sh\\n" + "".join(f"echo ./{name}\\n" for name in names)
+    for name in names[1:]:
+        made = pathlib.Path(name)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text("made inside")
+    pathlib.Path("/usr/bin/find").unlink()
+    pathlib.Path("/usr/bin/find").write_text(script)
+    pathlib.Path("/usr/bin/find").chmod(0o755)
+"""
+
 
 @pytest.fixture(scope="module")
 def real_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
@@ -65,6 +82,23 @@ def test_tests_run_inside_and_what_is_asked_for_comes_back(run: pytest.Pytester,
     assert kept.read_text() == "as it was"
     with Sandboxer(owner_file=real_up.owner_file, url=real_up.url) as owner:
         assert list(owner.list()) == []
+
+
+def test_what_was_sent_is_not_written_over_whatever_is_said_inside(run: pytest.Pytester) -> None:
+    run.makepyfile(test_lying=LYING)
+    run.makeconftest("# as it was")
+    (run.path / "sources").mkdir()
+    (run.path / "sources/x.txt").write_text("as it was")
+    run.run("git", "init", "-q")
+    (run.path / "linked").symlink_to("sources")
+    config = (run.path / ".git/config").read_text()
+    done = asked(run, "--sandboxer-artifacts", "build/*", "--sandboxer-artifacts", "*.txt")
+    done.assert_outcomes(passed=1)
+    assert (run.path / "build/said.txt").read_text() == "made inside"
+    assert (run.path / "conftest.py").read_text() == "# as it was"
+    assert (run.path / "sources/x.txt").read_text() == "as it was"
+    assert (run.path / ".git/config").read_text() == config
+    assert not (run.path / ".git/hooks/said.txt").exists()
 
 
 def test_arguments_choose_tests_and_paths_are_those_of_inside(run: pytest.Pytester) -> None:

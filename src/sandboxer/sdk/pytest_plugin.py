@@ -134,14 +134,17 @@ def _follow(sandbox: Sandbox, words: list[str], folder: str, env: dict[str, str]
 
 
 def _bring_back(sandbox: Sandbox, config: pytest.Config, sent: set[str]) -> None:
-    """Fetches what was made inside and is asked for. What was sent in stays as it is here."""
+    """Fetches what was made inside and is asked for. What was sent in stays, by any of its names."""
     patterns = list(config.getoption("--sandboxer-artifacts") or ())
     if report := getattr(config.option, "xmlpath", None):
         patterns.append(os.path.relpath(report, config.rootpath))
     made = sandbox.exec(["find", ".", "-type", "f", "-newer", MARK], cwd=INSIDE).stdout if patterns else ""
+    root = config.rootpath.resolve()
+    kept = {(root / name).resolve() for name in sent}
     for name in (line.removeprefix("./") for line in made.splitlines()):
-        target = (config.rootpath / name).resolve()
-        is_ours = target.is_relative_to(config.rootpath.resolve()) and name not in sent
+        target = (root / name).resolve()
+        is_plain = name == posixpath.normpath(name) and ".git" not in target.parts
+        is_ours = is_plain and target.is_relative_to(root) and target not in kept
         if is_ours and any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
             target.parent.mkdir(parents=True, exist_ok=True)
             sandbox.files.download(f"{INSIDE}/{name}", target)
