@@ -37,6 +37,21 @@ jobs:
     steps: [{run: test ! -e /workspace/mark && echo fresh}]
 """
 
+LYING = """
+jobs:
+  lying:
+    runs-on: sandboxer
+    steps:
+      - run: |
+          mkdir out; echo honest > out/a.txt; echo taken > /workspace/b.txt
+          mkdir -p ".$TARGET"; echo taken > ".$TARGET/c.txt"
+          printf '#!/bin/sh\\necho ./out/a.txt\\necho ./out/../../b.txt\\necho %s\\n' "$TARGET/c.txt" > find
+          mv find /usr/bin/find; chmod 755 /usr/bin/find
+        env: {TARGET: "FOLDER"}
+      - uses: actions/upload-artifact@v4
+        with: {path: "out/* FOLDER"}
+"""
+
 
 @pytest.fixture(scope="module")
 def real_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
@@ -108,3 +123,12 @@ def test_what_it_does_not_know_is_refused_before_anything_runs(project: Path, jo
     assert done.returncode == 2
     assert field in done.stderr
     assert done.stdout == ""
+
+
+def test_a_job_that_lies_about_its_files_writes_nowhere_else(project: Path, real_up: Up) -> None:
+    """As root inside it may be any program there, `find` too."""
+    outside = project.parent / "outside"
+    done = run(project, real_up, LYING.replace("FOLDER", str(outside)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [one.name for one in (project / "artifacts").rglob("*.txt")] == ["a.txt"]
+    assert not outside.exists()
