@@ -249,6 +249,22 @@ async def test_a_code_is_used_once_by_who_asked_for_it(up: Up) -> None:
         assert (await asking.token(code)).json()["error"] == "invalid_grant"
 
 
+@pytest.mark.parametrize("end", ["revoke", "suspend", "regenerate"])
+async def test_what_a_key_allowed_is_not_given_once_that_has_ended(up: Up, end: str) -> None:
+    def allow(owner: Sandboxer, code: str) -> None:
+        made = owner.keys.create("taken", account=f"taken-{end}")
+        with Sandboxer(url=up.url, public_key=made.public_key, secret_key=made.secret_key) as taken:
+            taken.keys.allow(code)
+        how = {"why": "it was taken"} if end == "suspend" else {}
+        getattr(owner.keys, end)(made.public_key, **how)
+
+    async with Asking(up) as asking:
+        browser = Browser(up, allow)
+        await browser.go(asking.url())
+        given = await asking.token((await browser.come_back()).code)
+        assert (given.status_code, given.json()["error"]) == (400, "invalid_grant")
+
+
 async def test_a_browser_is_sent_nowhere_but_to_the_client(up: Up) -> None:
     async with Asking(up) as asking:
         for other in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import field
 from datetime import datetime
 
@@ -41,6 +42,8 @@ class Consent:
 
     caller: Caller
     wish: Cut
+    # Raises what would refuse who allowed it by now: a key that ended since, a session that is over.
+    standing: Callable[[], Awaitable[None]]
 
 
 @value_class

@@ -165,7 +165,7 @@ class Clients:
         self, *, code: str, client_id: str, redirect_uri: str, verifier: str, resource: str | None
     ) -> Token:
         """Makes the key that was allowed, and its token. A code is used up by the first who brings it.
-        Raises InvalidRequest.
+        Raises InvalidRequest, and what refuses who allowed it.
         """
         grant, now = self._grants.pop(code, None), self._deps.clock.now()
         policy.demand_resource(resource, self._deps.resources)
@@ -176,6 +176,7 @@ class Clients:
             raise policy.wrong("invalid_grant", "code", "it was given to another client")
         if not policy.is_verified(asked.challenge, verifier):
             raise policy.wrong("invalid_grant", "code_verifier", "it is not what the challenge was made of")
+        await grant.consent.standing()
         deps, who = self._deps, grant.consent.caller
         made, _ = await cut_key(
             deps.store,

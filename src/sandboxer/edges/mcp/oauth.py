@@ -124,7 +124,7 @@ async def token(asked: Asked) -> Response:
     except InvalidRequest as error:
         return _refused(error)
     except SandboxerError as error:
-        # What was allowed cannot be given: the budget is not there, the slots are not.
+        # What was allowed cannot be given: the budget is not there, the slots are not, who allowed it is not.
         return _told("invalid_grant", f"{error} {error.next_step}")
     said: dict[str, Any] = {
         "access_token": given.access_token,

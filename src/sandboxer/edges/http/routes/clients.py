@@ -13,7 +13,9 @@ from sandboxer.accounts.clients import records
 from sandboxer.edges.http.answers import from_record
 from sandboxer.edges.http.binding import Asked, AskedPathBody, bind
 from sandboxer.edges.http.demands import confirm, is_wallet, refuse_by_socket
+from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.http.requests import moment
+from sandboxer.identity.sessions.tokens import session_token
 from sandboxer.wire.keys import AllowClient, ClientRequest
 from sandboxer.wire.operations import auth as operations
 
@@ -40,7 +42,8 @@ async def allow(asked: AskedPathBody[operations.ClientPath, AllowClient]) -> Cli
         expires_at=until or platform.clock.now() + LASTS,
     )
     await platform.authorities.of(who)
-    platform.clients.answer(request, records.Consent(caller=who, wish=wish))
+    standing = standing_of(platform, who, session_token(asked.request.scope["headers"]))
+    platform.clients.answer(request, records.Consent(caller=who, wish=wish, standing=standing))
     return _shown(request)
 
 
