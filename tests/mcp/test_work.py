@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 
 import anyio
 import httpx2 as httpx
@@ -11,9 +12,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from mcp import Client
+from sandboxer.edges.mcp import routes
 from sandboxer.edges.mcp.routes import MAX_OF_ONE
 from tests.support.mcp import ERAS, connected, token_of
-from tests.support.platforms import Up
+from tests.support.platforms import Up, scripted_platform
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
 
@@ -139,6 +141,30 @@ async def test_who_keeps_too_many_sessions_is_served_without_one(up: Up) -> None
     assert kept == [True] * MAX_OF_ONE + [False]
     async with connected(up, token, era="legacy") as client:
         assert not (await client.call_tool("listSandboxes", {})).is_error
+
+
+async def test_who_comes_when_all_sessions_are_taken_is_served_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MAX_SESSIONS", 2)
+    info = {"name": "host", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    with scripted_platform(tmp_path / "state") as running:
+        answers = []
+        for token in [token_of(running, "one")] * 2 + [token_of(running, "another")]:
+            head = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+            async with httpx.AsyncClient(base_url=running.url, headers=head) as web:
+                answers.append(await web.post("/mcp", json=call))
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert ["mcp-session-id" in answer.headers for answer in answers] == [True, True, False]
+
+
+@pytest.mark.parametrize("method", [[], {}, None, 5])
+async def test_a_stranger_whose_method_is_no_word_is_at_fault(up: Up, method: object) -> None:
+    async with httpx.AsyncClient(base_url=up.url) as web:
+        answer = await web.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": method})
+    assert answer.status_code == 401
 
 
 async def test_a_stranger_holds_no_stream(up: Up) -> None:

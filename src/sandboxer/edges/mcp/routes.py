@@ -86,7 +86,8 @@ class McpServer:
     def may_keep(self, user: AuthenticatedUser) -> bool:
         """Says whether one more session of this caller is kept."""
         owners = self._sessions._session_owners.values()
-        return sum(one["client_id"] == user.access_token.client_id for one in owners) < MAX_OF_ONE
+        of_one = sum(one["client_id"] == user.access_token.client_id for one in owners)
+        return of_one < MAX_OF_ONE and len(owners) < MAX_SESSIONS
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, *, keeps: bool) -> None:
         await self._started.wait()
@@ -178,7 +179,8 @@ def _said(body: bytes) -> Mapping[str, Any]:
 def _demand_open(platform: Platform, request: Request, said: Mapping[str, Any]) -> None:
     """Raises Unauthenticated if strangers are not served what this asks for."""
     method = said.get("method")
-    is_looking = request.method != "POST" or "method" not in said or method in _OPEN
+    is_open = isinstance(method, str) and method in _OPEN
+    is_looking = request.method != "POST" or "method" not in said or is_open
     # `/mcp?login=1` is for hosts that ask their user to sign in before anything else.
     if is_looking and "login" not in request.query_params:
         return
