@@ -83,6 +83,38 @@ async def main():
 
 asyncio.run(main())
 """
+# As a sandbox that has replaced SWE-ReX's server would answer.
+LYING = """
+import asyncio, json, pathlib
+from aiohttp import web
+from sandboxer.sdk.adapters.swerex import Runtime
+from swerex.exceptions import SessionDoesNotExistError
+from swerex.runtime.abstract import *
+
+async def main():
+    named = ["os.system", "builtins.exec", "builtins.open", "swerex.exceptions.SessionDoesNotExistError"]
+    async def answer(request):
+        said = {"class_path": named[0], "message": "touch taken"}
+        return web.json_response({"swerexception": said}, status=511)
+    app = web.Application()
+    app.router.add_route("*", "/{any:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    seen = []
+    runtime = Runtime(host="http://127.0.0.1", port=runner.addresses[0][1], auth_token="t", timeout=1.0)
+    while named:
+        try:
+            await runtime.execute(Command(command="true"))
+        except Exception as error:
+            seen.append(type(error).__name__)
+        named.pop(0)
+    seen.append(pathlib.Path("taken").exists())
+    print(json.dumps(seen))
+    await runner.cleanup()
+
+asyncio.run(main())
+"""
 JUPYTER = """
 import json, subprocess, sys, threading
 subprocess.run([sys.executable, "-m", "sandboxer.sdk.adapters.jupyter"], check=True)
@@ -131,6 +163,11 @@ def test_an_evaluation_of_inspect(up: Up, tmp_path: Path) -> None:
 def test_swe_rex(up: Up, tmp_path: Path) -> None:
     said = driven(python_beside("swe-rex==1.4.0", "aiohttp==3.14.2"), SWEREX, up, tmp_path)
     assert last(said) == [True, "kept /tmp", "failed as it should", "42", "as it was"]
+
+
+def test_swe_rex_calls_nothing_that_a_sandbox_names(up: Up, tmp_path: Path) -> None:
+    said = driven(python_beside("swe-rex==1.4.0", "aiohttp==3.14.2"), LYING, up, tmp_path)
+    assert last(said) == ["SwerexException"] * 3 + ["SessionDoesNotExistError", False]
 
 
 def test_a_notebooks_kernel(up: Up, tmp_path: Path) -> None:

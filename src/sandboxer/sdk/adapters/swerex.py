@@ -7,16 +7,17 @@ await deployment.runtime.create_session(CreateBashSessionRequest())
 
 from __future__ import annotations
 
+import builtins
 import logging
 import secrets
 from contextlib import AsyncExitStack
 from typing import Any
 
-from swerex import PACKAGE_NAME, REMOTE_EXECUTABLE_NAME, __version__
+from swerex import PACKAGE_NAME, REMOTE_EXECUTABLE_NAME, __version__, exceptions
 from swerex.deployment.abstract import AbstractDeployment
 from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
 from swerex.exceptions import DeploymentNotStartedError
-from swerex.runtime.abstract import IsAliveResponse
+from swerex.runtime.abstract import IsAliveResponse, _ExceptionTransfer
 from swerex.runtime.remote import RemoteRuntime
 from swerex.utils.log import get_logger
 
@@ -32,6 +33,21 @@ INSTALL = (
     f" pip install -q --break-system-packages {PACKAGE_NAME}=={__version__}"
 )
 INSTALL_TIMEOUT_S = 600.0
+_ERRORS = {"builtins": builtins, "swerex.exceptions": exceptions}
+
+
+class Runtime(RemoteRuntime):
+    """Raises what the server says went wrong, if that is an error of Python's or of SWE-ReX's own.
+
+    The client of SWE-ReX imports and calls whatever is named, and what runs inside may be the server.
+    """
+
+    def _handle_transfer_exception(self, exc_transfer: _ExceptionTransfer) -> None:
+        module, _, name = exc_transfer.class_path.rpartition(".")
+        known = getattr(_ERRORS.get(module), name, None)
+        if not (isinstance(known, type) and issubclass(known, Exception)):
+            exc_transfer = exc_transfer.model_copy(update={"class_path": "swerex.exceptions.SwerexException"})
+        super()._handle_transfer_exception(exc_transfer)
 
 
 class SandboxerDeployment(AbstractDeployment):
@@ -92,7 +108,7 @@ class SandboxerDeployment(AbstractDeployment):
             words = ["--host", "127.0.0.1", "--port", str(PORT), "--auth-token", token]
             await sandbox.processes.start([REMOTE_EXECUTABLE_NAME, *words])
             here = await stack.enter_async_context(forward(sandbox, [PORT]))
-            runtime = RemoteRuntime(
+            runtime = Runtime(
                 host="http://127.0.0.1", port=here[PORT], auth_token=token, timeout=1.0, logger=self.logger
             )
             await runtime.wait_until_alive(timeout=self._startup_timeout_s)
