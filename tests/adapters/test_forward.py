@@ -11,6 +11,7 @@ import pytest
 from sandboxer.sdk.adapters.forward import forward
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.commands import Chunk
+from sandboxer.sdk.errors import SdkError
 from tests.support.platforms import Up
 
 # Says how much it was sent, and what; then it goes on as an echo.
@@ -71,3 +72,16 @@ async def test_any_protocol_reaches_a_port_inside(up: Up) -> None:
         assert [
             one for one in await sandbox.processes.list() if one.running and "relay" in str(one.argv)
         ] == []
+
+
+@pytest.mark.parametrize("words", ["yes no", "echo 5x", "printf '%5000d\\n' 1 | tr ' ' 1"])
+async def test_what_is_no_python_inside_is_said_and_not_heard_for_ever(up: Up, words: str) -> None:
+    async with (
+        AsyncSandboxer(owner_file=up.owner_file, url=up.url) as client,
+        await client.create() as sandbox,
+    ):
+        await sandbox.files.write("/usr/local/bin/python3", f"#!/bin/sh\n{words}\n", mode=0o755)
+        async with asyncio.timeout(30):
+            with pytest.raises(SdkError, match="did not start"):
+                async with forward(sandbox, [7000]):
+                    pass

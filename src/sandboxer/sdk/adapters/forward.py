@@ -7,6 +7,7 @@ the API is reached, and no port is opened to anybody else.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -20,7 +21,8 @@ from sandboxer.sdk.commands import MAX_FRAME, Chunk, dialed, dialing
 from sandboxer.sdk.errors import SdkError
 
 PROGRAM = Path(__file__).with_name("relay.py")
-PIECE = 65_536
+PIECE, MOST_SAID = 65_536, 4096
+_DOOR = re.compile(rb"([0-9]{1,5})\n")
 
 
 @asynccontextmanager
@@ -62,10 +64,13 @@ async def _door_of(sandbox: AsyncSandbox, relay_id: str) -> int:
     async for piece in sandbox.processes.output(relay_id):
         if isinstance(piece, Chunk):
             said += piece.data
-            if piece.stream == "stdout" and said.endswith(b"\n"):
-                return int(said)
+            if piece.stream == "stdout" and (found := _DOOR.fullmatch(said)):
+                return int(found[1])
+            # What is called python3 there may go on for ever.
+            if len(said) > MOST_SAID:
+                break
     raise SdkError(
-        f"The relay inside did not start: {said.decode(errors='replace').strip()}",
+        f"The relay inside did not start: {said[:MOST_SAID].decode(errors='replace').strip()}",
         next_step="Use an image that has python3.",
     )
 
