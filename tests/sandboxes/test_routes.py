@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sandboxer.accounts import records as accounts
 from sandboxer.agents.inception.grants import caller_of
 from sandboxer.artifacts.images.published.use_cases import Wanted as NewImage
 from sandboxer.artifacts.volumes.use_cases import Wanted
-from sandboxer.backends.contract import Order, Wall
+from sandboxer.backends.contract import Fingerprint, Lack, Order, Wall
 from sandboxer.backends.scripted import Scripted
 from sandboxer.hosts.routes.breaker import POLICY, BreakerState
 from sandboxer.hosts.routes.records import Constraints, IsolationLevel, Strategy, Verdict
@@ -28,6 +29,7 @@ from sandboxer.kernel.errors import (
     NotAvailable,
     NotFound,
     ProvisionFailed,
+    Unavailable,
 )
 from sandboxer.money.metering import open_holds
 from sandboxer.money.statements import actuals
@@ -389,6 +391,40 @@ async def test_a_platform_that_has_sandboxes_can_be_given_another_backend(open_w
 
     async with open_with(first, strong()) as platform:
         assert (await platform.sandboxes.visible(made.id, OWNER)).state is State.READY
+
+
+class Ill(Scripted):
+    """Its host does not answer."""
+
+    async def fingerprint(self) -> Fingerprint:
+        lack = Lack(what="its host", why="ssh: connect to host 10.1.2.3 port 22", remedy="start it")
+        return replace(await super().fingerprint(), healthy=False, lacks=(lack,))
+
+
+async def test_where_a_host_stands_that_does_not_answer_is_told_to_the_operator_alone(
+    open_with: Open,
+) -> None:
+    request = CreateRequest(route=Constraints(region="eu"))
+    async with open_with(Scripted(name=FIRST), Ill(name=SECOND), routing=FALLBACK) as platform:
+        said = {}
+        for who in (ALICE, OWNER):
+            explained = await explain_route(platform.sandboxes, CreateRequest(), who)
+            said[who.account] = {one.backend: one.reason for one in explained.considered}[SECOND]
+        made = await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+        with pytest.raises(NotAvailable) as refused:
+            await creation.create(platform.sandboxes, request, ALICE)
+
+    assert "10.1.2.3" in said[OWNER.account]
+    assert said[ALICE.account] == "it cannot work here (its host is not fit)"
+    assert "10.1.2.3" not in f"{made.route} {refused.value}"
+
+
+async def test_a_create_where_the_only_host_does_not_answer_names_no_host(open_with: Open) -> None:
+    async with open_with(Ill(name=FIRST)) as platform:
+        with pytest.raises(Unavailable) as refused:
+            await creation.create(platform.sandboxes, CreateRequest(), ALICE)
+
+    assert "10.1.2.3" not in str(refused.value)
 
 
 async def test_an_explanation_makes_nothing(open_with: Open) -> None:

@@ -236,8 +236,11 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None, wishes: Wis
             hint="Its operator adds it (SANDBOXER_BACKENDS). Other profiles: GET /v1/profiles.",
         )
     if not fingerprint.healthy:
-        why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
-        raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
+        # What it lacks, and where it stands, is told to the operator alone.
+        raise Unavailable(
+            why=f"backend {profile.backend} cannot work here (its host is not fit)",
+            hint="Its operator sees why by GET /v1/host. Other profiles: GET /v1/profiles.",
+        )
     words = given(fingerprint, ())
     if missing := sorted(wall.value for wall in profile.required_walls if f"wall:{wall}" not in words):
         why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"

@@ -179,7 +179,8 @@ async def _candidate(
         latency=routes.observed.latency(name),
         breaker=routes.observed.breaker(name),
         key_name=key,
-        ill=seen.ill,
+        # Where a host stands and what it lacks is the operator's to know (GET /v1/host).
+        ill=seen.ill if caller.is_owner else "",
         unfit=unfit,
     )
 
