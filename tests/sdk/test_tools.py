@@ -75,6 +75,13 @@ def test_what_a_tool_does_not_take_is_refused_with_what_it_takes() -> None:
     assert "sandbox_id" in refused.value.next_step
 
 
+@pytest.mark.parametrize("content", [5, {"a": {}}, ["a"], True])
+def test_what_is_no_text_is_refused_as_content(content: object) -> None:
+    given = {"sandbox_id": "dev", "path": "/workspace/a", "content": content}
+    with pytest.raises(WrongArguments, match="text"):
+        tool_named("writeFile").made(given)
+
+
 def test_a_part_of_a_file_that_ends_within_a_character_is_text() -> None:
     part = ("a" * 10 + "é").encode()[:-1]
     assert tool_named("readFile").result(Answer(200, {}, part), is_whole=False).text.startswith("a" * 10)

@@ -206,7 +206,9 @@ def _built(place: str) -> Any:
     return found_at(f"{__package__}.calls.{place}")
 
 
-def _content(text: str, encoding: str) -> bytes:
+def _content(text: object, encoding: object) -> bytes:
+    if not isinstance(text, str):
+        raise WrongArguments("`content` is a text.")
     if encoding != "base64":
         return text.encode("utf-8", "surrogateescape")
     try:
