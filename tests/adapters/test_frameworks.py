@@ -61,6 +61,24 @@ FRAMEWORKS = {
 }
 
 
+# As Python that a `CodeAgent` writes calls a tool: with names, without, or with too much.
+CALLED = """
+from sandboxer.sdk.adapters.smolagents import sandbox_tools
+from sandboxer.sdk.tools import ToolResult
+
+class Told:
+    tools = property(lambda self: self)
+    run = staticmethod(lambda name, given: ToolResult(f"{name} {given}"))
+
+run, write = sandbox_tools(Told(), ["runCommand", "writeFile"])
+print(run("dev", "echo hi"))
+print(write("dev", "/a", "text", mode=420))
+print(write("dev", "/a", "text"))
+print(run(*range(99)))
+print(write.to_code_prompt().split(")")[0])
+"""
+
+
 @pytest.fixture
 async def sold(evm: Anvil, tmp_path: Path) -> AsyncIterator[Served]:
     async with walls(tmp_path, settings_with(evm, tmp_path)) as served:
@@ -99,6 +117,20 @@ async def test_a_framework_goes_through_the_whole_loop(
     assert [one["sats"] for one in await payments(sold)] == [SATS]
     # What signs is no business of a model.
     assert "kept by the client" in answers["topUp"]["key"]["secret_key"]
+
+
+async def test_words_without_a_name_are_taken_in_the_order_that_is_shown(tmp_path: Path) -> None:
+    packages = FRAMEWORKS["smolagents"].packages
+    python = await asyncio.to_thread(python_beside, *packages, of=("payer",))
+    (tmp_path / "drive.py").write_text(CALLED)
+    said = (await driven(python, tmp_path, {"url": ""})).splitlines()
+    assert said[:3] == [
+        "runCommand {'sandbox_id': 'dev', 'command': 'echo hi'}",
+        "writeFile {'sandbox_id': 'dev', 'path': '/a', 'content': 'text', 'mode': 420}",
+        "writeFile {'sandbox_id': 'dev', 'path': '/a', 'content': 'text'}",
+    ]
+    assert said[3] == "runCommand takes 8 arguments at most. Call it again."
+    assert said[4].startswith("def writeFile(sandbox_id: string, path: string, content: string, ")
 
 
 async def driven(python: str, folder: Path, facts: dict[str, object]) -> str:

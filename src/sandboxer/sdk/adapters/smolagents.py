@@ -31,15 +31,19 @@ class SandboxTool(AgentTool):
 
     def __init__(self, client: Sandboxer, tool: Tool) -> None:
         self.name, self.description = tool.name, tool.description
-        needed = tool.schema.get("required", ())
+        needed = list(tool.schema.get("required", ()))
         properties: Mapping[str, Mapping[str, Any]] = tool.schema["properties"]
-        self.inputs = {name: _described(name, schema, name in needed) for name, schema in properties.items()}
-        self._client, self._needed = client, list(needed)
+        # The order that the model is shown, and in which it may leave names out.
+        order = [*needed, *(name for name in properties if name not in needed)]
+        self.inputs = {name: _described(name, properties[name], name in needed) for name in order}
+        self._client = client
         super().__init__()
 
     def forward(self, *words: Any, **arguments: Any) -> str:
-        """Calls it; arguments without a name are those that it needs, in their order."""
-        given = dict(zip(self._needed, words, strict=False)) | arguments
+        """Calls it; arguments without a name are taken in the order of `inputs`."""
+        if len(words) > len(self.inputs):
+            return f"{self.name} takes {len(self.inputs)} arguments at most. Call it again."
+        given = dict(zip(self.inputs, words, strict=False)) | arguments
         return self._client.tools.run(self.name, given).text
 
 
