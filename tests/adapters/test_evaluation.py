@@ -51,6 +51,29 @@ log = eval(task, model=get_model("mockllm/model", custom_outputs=said), display=
 tools = [m.text for m in log.samples[0].messages if m.role == "tool"]
 print(json.dumps([log.status, tools, log.results.scores[0].metrics["accuracy"].value]))
 """
+# As `--sandbox sandboxer:box.yaml` and a sample's own configuration arrive.
+CONFIGURED = """
+import asyncio, json, pathlib
+from inspect_ai.util import ComposeConfig, ComposeService
+from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
+
+async def main():
+    provider, seen = registry_find_sandboxenv("sandboxer"), []
+    pathlib.Path("box.yaml").write_text("env: {FROM: a file}\\nworkdir: /tmp\\n")
+    pathlib.Path("wrong.yaml").write_text("networks: none\\n")
+    compose = ComposeConfig(services={"default": ComposeService(image="x")})
+    for config in "box.yaml", "wrong.yaml", "nowhere.yaml", compose:
+        try:
+            made = await provider.sample_init("of a file", config, {})
+        except Exception as error:
+            seen.append(type(error).__name__)
+            continue
+        seen.append((await made["default"].exec(["sh", "-c", "echo $FROM $PWD"])).stdout)
+        await provider.sample_cleanup("of a file", config, made, False)
+    print(json.dumps(seen))
+
+asyncio.run(main())
+"""
 SWEREX = """
 import asyncio, json, pathlib
 from sandboxer.sdk.adapters.swerex import SandboxerDeployment
@@ -158,6 +181,11 @@ def test_inspects_own_checks_of_a_provider(up: Up, tmp_path: Path) -> None:
 def test_an_evaluation_of_inspect(up: Up, tmp_path: Path) -> None:
     said = driven(python_beside(*INSPECT), EVALUATION, up, tmp_path)
     assert last(said) == ["success", ["forty-two\nuser\n"], 1.0]
+
+
+def test_a_configuration_of_inspect_is_kept_or_refused(up: Up, tmp_path: Path) -> None:
+    said = driven(python_beside(*INSPECT), CONFIGURED, up, tmp_path)
+    assert last(said) == ["a file /tmp\n", "ValidationError", "FileNotFoundError", "TypeError"]
 
 
 def test_swe_rex(up: Up, tmp_path: Path) -> None:

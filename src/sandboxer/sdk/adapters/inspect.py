@@ -6,8 +6,10 @@ then forbidden to whoever reads and writes on its behalf, too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, overload
 
+import yaml
 from inspect_ai.util import (
     ExecResult,
     OutputLimitExceededError,
@@ -60,7 +62,7 @@ class SandboxerEnvironment(SandboxEnvironment):
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         """Makes the sandbox of a sample, with the key that a client without arguments finds."""
-        wanted = config if isinstance(config, SandboxerConfig) else SandboxerConfig()
+        wanted = _configured(config)
         client = AsyncSandboxer()
         try:
             made = wanted.model_dump(exclude={"user", "workdir"}, exclude_none=True)
@@ -143,6 +145,20 @@ class SandboxerEnvironment(SandboxEnvironment):
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
         """Says how a person gets a shell in it."""
         return SandboxConnection(type="sandboxer", command=f"sandboxer shell {self._hands.sandbox.id}")
+
+
+def _configured(config: SandboxEnvironmentConfigType | None) -> SandboxerConfig:
+    """Reads it; a text is the path of a YAML file (`--sandbox sandboxer:box.yaml`).
+
+    Anything else is refused: a sandbox without the walls that were asked for looks no different.
+    """
+    if config is None or isinstance(config, SandboxerConfig):
+        return config or SandboxerConfig()
+    if isinstance(config, str):
+        return SandboxerConfig.model_validate(yaml.safe_load(Path(config).read_text()))
+    raise TypeError(
+        f"A configuration is SandboxerConfig or the path of a YAML file, not {type(config).__name__}"
+    )
 
 
 def _bytes(given: str | bytes | None) -> bytes | None:
