@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import tomllib
@@ -46,12 +47,31 @@ async def test_what_the_platform_refuses_is_told_to_the_model(up: Up) -> None:
 
 
 def test_hosts_are_told_to_start_it_in_their_own_words() -> None:
-    words = ["mcp", "--tools", "core"]
+    words, where = ["mcp", "--tools", "core"], {"SANDBOXER_URL": "https://a.example"}
     for one in HOSTS:
-        text = started(one, "/usr/bin/sandboxer", words)
+        text = started(one, "/usr/bin/sandboxer", words, where)
         if one == "codex":
             server = tomllib.loads(text)["mcp_servers"]["sandboxer"]
         else:
             server = json.loads(text)["servers" if one == "vscode" else "mcpServers"]["sandboxer"]
         assert (server["command"], server["args"]) == ("/usr/bin/sandboxer", words)
+        assert server["env"] == where
     assert "url" in spoken_to("cursor", "https://a.example/mcp", "SANDBOXER_API_KEY")
+
+
+async def test_a_host_finds_the_platform_that_the_shell_had(up: Up) -> None:
+    # A host starts programs with an environment of its own.
+    printed = await asyncio.create_subprocess_exec(
+        *(sys.executable, *PROGRAM, "--config", "claude", "--tools", "core"),
+        env={**up.environment, "PYTHONPATH": "src"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    config = json.loads((await printed.communicate())[0])["mcpServers"]["sandboxer"]
+    assert config["env"] == {"SANDBOXER_CREDENTIALS": str(up.owner_file), "SANDBOXER_URL": up.url}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[*PROGRAM[:2], *config["args"]],
+        env={**config["env"], "PYTHONPATH": "src"},
+    )
+    async with Client(server) as client:
+        assert not (await client.call_tool("listSandboxes", {})).is_error

@@ -112,6 +112,17 @@ def _socket_for(url: str | None, nearest: Path, env: Mapping[str, str]) -> str |
     return f"unix://{DEFAULT_SOCKET}"
 
 
+def leading_here(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns what of the environment leads to a platform and a key, for a program that gets one of its own.
+
+    Keys themselves stay out: this may be printed into a file.
+    """
+    env = os.environ if environ is None else environ
+    paths = ("SANDBOXER_CONFIG_DIR", "SANDBOXER_CREDENTIALS", "SANDBOXER_STATE_DIR")
+    found = {name: env[name] for name in ("SANDBOXER_CONTEXT", "SANDBOXER_URL", *paths) if env.get(name)}
+    return found | {name: os.path.abspath(found[name]) for name in paths if name in found}
+
+
 def own_files(environ: Mapping[str, str] | None = None) -> OwnFiles:
     """Returns the small files of the person who runs this, whose environment this is."""
     env = os.environ if environ is None else environ

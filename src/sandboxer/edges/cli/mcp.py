@@ -14,7 +14,7 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import StateDir, Url
 from sandboxer.kernel.program import late
-from sandboxer.sdk.credentials import Credentials, find_credentials
+from sandboxer.sdk.credentials import Credentials, find_credentials, leading_here
 from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.tools import OFFERS
 
@@ -77,7 +77,7 @@ def mcp(
     words = ["mcp", "--tools", offer]
     words += ["--url", url] if url is not None else []
     words += ["--state-dir", str(state_dir.resolve())] if state_dir is not None else []
-    print(hosts.started(host, _program(), words))
+    print(hosts.started(host, _program(), words, leading_here()))
 
 
 def _credentials(url: str | None, state_dir: Path | None) -> Credentials:

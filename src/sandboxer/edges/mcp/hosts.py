@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 NAME = "sandboxer"
@@ -14,11 +15,15 @@ Host = Literal["claude", "cursor", "vscode", "codex", "gemini"]
 HOSTS: tuple[Host, ...] = ("claude", "cursor", "vscode", "codex", "gemini")
 
 
-def started(host: Host, command: str, words: Sequence[str]) -> str:
-    """Returns the configuration of a host that starts the server itself."""
-    if host == "codex":
-        return _toml({"command": command, "args": list(words)})
+def started(
+    host: Host, command: str, words: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Returns the configuration of a host that starts the server itself, with this in its environment."""
     server: dict[str, Any] = {"command": command, "args": list(words)}
+    if environment:
+        server["env"] = dict(environment)
+    if host == "codex":
+        return _toml(server)
     if host == "vscode":
         return _json("servers", {"type": "stdio", **server})
     return _json("mcpServers", server)
@@ -44,6 +49,13 @@ def _json(below: str, server: Mapping[str, Any]) -> str:
 
 
 def _toml(server: Mapping[str, Any]) -> str:
+    return "\n".join(
+        [f"[mcp_servers.{NAME}]", *(f"{name} = {_value(value)}" for name, value in server.items())]
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_value(inner)}" for name, inner in value.items()) + " }"
     # A JSON text is a TOML text, and a JSON list of texts is a TOML list.
-    lines = [f"{name} = {json.dumps(value)}" for name, value in server.items()]
-    return "\n".join([f"[mcp_servers.{NAME}]", *lines])
+    return json.dumps(value)
