@@ -28,3 +28,10 @@ def test_a_word_that_is_no_strategy_is_named(cli: Cli) -> None:
     said = cli("route", "explain", "agent-dev", "--strategy", "cheapest")
     assert said.code != 0
     assert "strategy" in said.err
+
+
+def test_a_create_may_ask_for_more_between_it_and_the_host(cli: Cli) -> None:
+    refused = cli("create", "--isolation", "strong")
+    assert refused.code != 0
+    assert "isolation level strong is not available here" in refused.err
+    assert cli("create", "--isolation", "container", "--json").json["state"] == "ready"

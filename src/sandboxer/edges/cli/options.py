@@ -132,6 +132,9 @@ InputOption = Annotated[
 ]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Who this is for: adm, agt or atm.")]
 ProjectOption = Annotated[str | None, typer.Option("--project", help="For which project; its events say so.")]
+IsolationOption = Annotated[
+    str | None, typer.Option("--isolation", help="The least: policy, container, strong or microvm.")
+]
 HostOption = Annotated[str | None, typer.Option("--host", help="Host that is preferred.")]
 WorkspaceOption = Annotated[
     str | None,

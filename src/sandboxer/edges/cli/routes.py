@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sandboxer.edges.cli.options import SandboxId
+from sandboxer.edges.cli.options import IsolationOption, SandboxId
 from sandboxer.edges.cli.output import columns, plain
 from sandboxer.edges.cli.verbs import Answer, group, verb
 from sandboxer.sdk.sync.client import Sandboxer
@@ -25,9 +25,7 @@ _NAMES = ", ".join(("explicit", "prefer-self-hosted", "lowest-cost", "lowest-lat
 def explain(
     platform: Sandboxer,
     profile: Annotated[str, typer.Argument(help="As in `agent-dev`.", metavar="PROFILE")],
-    isolation: Annotated[
-        str | None, typer.Option(help="The least: policy, container, strong or microvm.")
-    ] = None,
+    isolation: IsolationOption = None,
     strategy: Annotated[str | None, typer.Option(help=f"One of {_NAMES}.")] = None,
     region: Annotated[str | None, typer.Option(help="Where it has to stand.")] = None,
     gpus: Annotated[int, typer.Option(help="GPUs for it alone.")] = 0,

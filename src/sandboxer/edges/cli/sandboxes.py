@@ -27,6 +27,7 @@ from sandboxer.edges.cli.options import (
     HostOption,
     InputOption,
     InState,
+    IsolationOption,
     Json,
     Memory,
     NetworkOption,
@@ -82,6 +83,7 @@ def create(
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     image: Annotated[str | None, typer.Option(help="Base image.")] = None,
     network: NetworkOption = None,
+    isolation: IsolationOption = None,
     ttl: Annotated[str | None, typer.Option(help="Life, counted from ready: 30s, 15m, 4h, 2d.")] = None,
     idle_timeout: Annotated[str | None, typer.Option(help="End after so long without work.")] = None,
     vcpus: Cpus = None,
@@ -119,7 +121,7 @@ def create(
 
         sandboxer create --profile profile.agent-dev --ttl 2h --label team=search
 
-        sandboxer create --network packages
+        sandboxer create --network packages --isolation strong
 
         sandboxer create --volume data:/data --volume models:/models:ro
 
@@ -139,7 +141,7 @@ def create(
     inputs, brought = _inputs(input_, workspace, no_wait=no_wait)
     wanted |= {"inputs": inputs or None, "scope": scope, "consumer": _given(actor=actor, project=project)}
     wanted |= {"workspace": _given(access=workspace), "placement": _given(prefer=host and [host])}
-    sandbox = platform.create(**wanted, quote_id=quote, wait=not no_wait)
+    sandbox = platform.create(**wanted, isolation=isolation, quote_id=quote, wait=not no_wait)
     if brought is not None:
         brought.into(sandbox, "/workspace")
     if quiet:
