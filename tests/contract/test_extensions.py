@@ -91,6 +91,8 @@ async def test_a_file_names_a_backend_that_a_platform_opens_with_its_settings(fo
         ("id: ext.rack", "id: ext.oci", "ext.oci is shipped"),
         ("id: ext.rack", "id: rack", "does not look like"),
         ("handler: rack:open_backend\n", "", "the key 'handler' is missing"),
+        ("handler:", "handlr:", "unknown key 'handlr'; did you mean 'handler'?"),
+        ("id: ext.rack\n", "", "the key 'id' is missing"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_the_place_in_it(
@@ -123,6 +125,8 @@ async def test_what_does_not_do_as_its_file_says_is_not_opened(
             await closing.enter_async_context(find_opener(next(iter(files)), files)(Settings()))
     assert words in str(refused.value)
     assert str(folder / "rack.yaml") in str(refused.value)
+    # Whoever starts the platform can mend it, and finds nothing else to ask for.
+    assert "`handler`" in refused.value.facts["hint"]
 
 
 def test_an_experimental_one_says_why_by_its_file_or_by_its_module(folder: Path) -> None:

@@ -222,7 +222,9 @@ def _extras_with(module: str, package: str) -> tuple[str, ...]:
     return ()
 
 
-def _unloadable(extension: Extension, why: str, **more: str) -> NotAvailable:
+def _unloadable(
+    extension: Extension, why: str, hint: str = "Mend it, or the `handler` that it names."
+) -> NotAvailable:
     return NotAvailable(
-        what=f"backend {extension.name}", why=f"it cannot be loaded ({extension.source}): {why}", **more
+        what=f"backend {extension.name}", why=f"it cannot be loaded ({extension.source}): {why}", hint=hint
     )

@@ -127,6 +127,9 @@ class Fields:
         self._known.append(name)
         if (found := self._left.pop(name, None)) is None:
             if required:
+                # Very much alike: `kind` is no `id`.
+                for meant in difflib.get_close_matches(name, self._left, n=1, cutoff=0.8):
+                    self.complain(self._left[meant][0], f"unknown key {meant!r}; did you mean {name!r}?")
                 self.complain(self._node, f"the key {name!r} is missing")
             return None
         node = found[1]
