@@ -132,3 +132,11 @@ def test_a_job_that_lies_about_its_files_writes_nowhere_else(project: Path, real
     assert done.returncode == 0, done.stdout + done.stderr
     assert [one.name for one in (project / "artifacts").rglob("*.txt")] == ["a.txt"]
     assert not outside.exists()
+
+
+def test_a_python_without_the_client_is_told_so(tmp_path: Path) -> None:
+    # Isolated, and without the packages of this environment: as a system's Python is.
+    bare = [sys.executable, "-I", "-S", str(RUNNER), "ci.yml"]
+    done = subprocess.run(bare, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, "Install the client and PyYAML" in done.stderr) == (1, True)
+    assert "Traceback" not in done.stderr
