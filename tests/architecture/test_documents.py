@@ -88,6 +88,8 @@ def test_every_document_that_the_code_names_exists() -> None:
         for folder in ("src", "guest", "deploy", "scripts", "bench", "images")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix in {".py", ".c", ".h", ".yaml", ".service", ".md", ""}
+        # Of whoever installed the checkout in an environment, as tests of adapters do.
+        if path.parent.suffix != ".egg-info"
         for name in NAMED_DOCUMENT.findall(path.read_text(errors="replace"))
         if not (ROOT / name).exists()
     ]
