@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from sandboxer.sdk.adapters.manifest import perform
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.call import Answer
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
-from sandboxer.sdk.tools import MOST_SHOWN, WrongArguments, tool_named, tools
+from sandboxer.sdk.tools import MOST_SHOWN, UnknownTool, WrongArguments, tool_named, tools
 from sandboxer.wire.operations.table import OPERATIONS
 from tests.support.platforms import Up
 
@@ -82,6 +83,20 @@ def test_what_is_no_text_is_refused_as_content(content: object) -> None:
         tool_named("writeFile").made(given)
 
 
+def test_an_offer_that_nobody_knows_is_named() -> None:
+    with pytest.raises(UnknownTool, match="'cor'") as refused:
+        tools("cor")  # type: ignore[arg-type]
+    assert "core, standard, all" in refused.value.next_step
+
+
+async def test_a_reply_that_is_no_command_is_answered_with_what_one_looks_like(up: Up) -> None:
+    async with AsyncSandboxer(owner_file=up.owner_file, url=up.url) as client:
+        for reply in ("", "{", '{"command": 1}', '{"a":' * 20_000):
+            result = await perform(client, reply)
+            assert (result.is_error, result.text[:28]) == (True, "Reply with JSON of this form")
+        assert not (await perform(client, 'So: {"command": {"name": "listSandboxes"}}')).is_error
+
+
 def test_a_part_of_a_file_that_ends_within_a_character_is_text() -> None:
     part = ("a" * 10 + "é").encode()[:-1]
     assert tool_named("readFile").result(Answer(200, {}, part), is_whole=False).text.startswith("a" * 10)
@@ -119,6 +134,9 @@ def test_a_refusal_is_a_result_that_says_what_to_do(client: Sandboxer) -> None:
         ("getSandbox", {}),
         ("noSuchTool", {}),
         ("runCommand", {"sandbox_id": "nobodys", "command": "true", "timeout_s": -1}),
+        # As models write them.
+        ("listSandboxes", "all of them"),
+        ("listSandboxes", ["state", "ready"]),
     ):
         result = client.tools.run(name, arguments)
         assert result.is_error

@@ -99,6 +99,11 @@ class Tool:
 
     def checked(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """Returns the arguments that were given. Raises WrongArguments; the platform judges their values."""
+        if not isinstance(arguments or {}, Mapping):
+            # Models are asked for an object, and may answer with anything.
+            raise WrongArguments(
+                f"{self.name} takes an object.", next_step="Call it again with named arguments."
+            )
         given = {name: value for name, value in (arguments or {}).items() if value is not None}
         known: Mapping[str, Any] = self.schema["properties"]
         if unknown := sorted(given.keys() - known.keys()):
@@ -178,6 +183,11 @@ def tools(what: Offer | Sequence[str] = "standard") -> Sequence[Tool]:
     """Returns the tools of an offer and of those that are smaller, or those that are named."""
     if not isinstance(what, str):
         return [tool_named(name) for name in what]
+    if what not in OFFERS:
+        raise UnknownTool(
+            f"There are no tools {what!r}.",
+            next_step=f"Say one of: {', '.join(OFFERS)}; or a list of names.",
+        )
     offered = OFFERS[: OFFERS.index(what) + 1]
     return [tool for tool in _table().values() if tool.offer in offered]
 

@@ -50,7 +50,7 @@ def _command_in(reply: str) -> dict[str, Any] | None:
             command = decoder.raw_decode(reply, start)[0].get("command")
             if isinstance(command, dict) and isinstance(command.get("name"), str):
                 return command
-        except ValueError:
-            pass  # A brace that begins no JSON.
+        except (ValueError, RecursionError):
+            pass  # A brace that begins no JSON, or one of thousands.
         start = reply.find("{", start + 1)
     return None

@@ -26,7 +26,7 @@ def _made(client: AsyncSandboxer, tool: Tool) -> FunctionTool:
     async def run(_: ToolContext[Any], arguments: str) -> str:
         try:
             given = json.loads(arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return f"The arguments of {tool.name} are no JSON. Call it again."
         return (await client.tools.run(tool.name, given)).text
 
