@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from sandboxer.backends.reports import CleanupReport
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import BackendLost, Conflict, IllegalTransition, NoCapacity, NotFound
 from sandboxer.sandboxes.lifecycle import State
@@ -24,9 +25,9 @@ class Slow(Scripted):
         super().__init__(name="ext.namespaces", clock=clock)
         self.may_remove = asyncio.Event()
 
-    async def teardown(self, sandbox_id: str) -> None:
+    async def teardown_with_report(self, sandbox_id: str) -> CleanupReport:
         await self.may_remove.wait()
-        await super().teardown(sandbox_id)
+        return await super().teardown_with_report(sandbox_id)
 
 
 @pytest.fixture
