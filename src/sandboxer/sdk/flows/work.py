@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 
 from sandboxer.sdk.aio.code import AsyncSession
-from sandboxer.sdk.errors import ApiError, NotFound
+from sandboxer.sdk.errors import ApiError, NotFound, SdkError
 from sandboxer.sdk.flows.suite import (
     GONE,
     TTL,
@@ -263,15 +265,21 @@ async def _service(bench: Bench) -> Service:
     if "python" not in {one.name for one in await bench.client.languages.list(available=True)}:
         raise NotOffered("no image here has Python, in which the service of this check is written")
     name = bench.name("service")
-    bench.takes_back(_remove, bench, name)
-    made = await bench.client.services.create(
-        name, bootstrap=SERVER.replace("WORD", "hello"), restart={"backoff_s": 0.1}
+    making = asyncio.ensure_future(
+        bench.client.services.create(
+            name, bootstrap=SERVER.replace("WORD", "hello"), restart={"backoff_s": 0.1}
+        )
     )
+    bench.takes_back(_remove, bench, name, making)
+    made = await asyncio.shield(making)
     expect_equal(made.state, "running", f"the state of {name} ({made.reason})")
     return made
 
 
-async def _remove(bench: Bench, name: str) -> None:
+async def _remove(bench: Bench, name: str, making: asyncio.Future[Service]) -> None:
+    # Whoever hangs up before the answer does not stop what was asked for, and could not know what to remove.
+    with suppress(SdkError):
+        await making
     try:
         await bench.client.services.remove(name)
     except ApiError as error:
