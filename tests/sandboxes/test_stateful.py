@@ -61,7 +61,8 @@ class Lives(RuleBasedStateMachine):
         return self.loop.run_until_complete(asyncio.wait_for(act, 20))
 
     async def open(self) -> Platform:
-        chosen = Settings(state_dir=Path(self.folder.name), charging=False)
+        # A record outlives the first of its events: what goes by age alone is no gap of this model's.
+        chosen = Settings(state_dir=Path(self.folder.name), charging=False, events_retention="3650d")
         backends = {"ext.namespaces": self.backend}
         return await self.stack.enter_async_context(
             open_platform(chosen, clock=self.clock, backends=backends)

@@ -239,7 +239,7 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None, wishes: Wis
         # What it lacks, and where it stands, is told to the operator alone.
         raise Unavailable(
             why=f"backend {profile.backend} cannot work here (its host is not fit)",
-            hint="Its operator sees why by GET /v1/host. Other profiles: GET /v1/profiles.",
+            hint="Its operator sees why (GET /v1/host). Other profiles: GET /v1/profiles.",
         )
     words = given(fingerprint, ())
     if missing := sorted(wall.value for wall in profile.required_walls if f"wall:{wall}" not in words):

@@ -72,6 +72,7 @@ ACTS: Mapping[str, Words] = {
         "sandboxer preview create {0} PORT", 'client.sandbox("{0}").previews.create(PORT)'
     ),
     "GET /v1/profiles": Words("sandboxer profile list", "client.profiles()"),
+    "GET /v1/host": Words("sandboxer inspect host", "client.host.report()"),
     "GET /v1/capabilities": Words("sandboxer capabilities", "client.capabilities()"),
     "GET /v1/languages": Words("sandboxer language list", "client.languages.list()"),
     "GET /v1/images": Words("sandboxer image list", "client.images.list()"),
