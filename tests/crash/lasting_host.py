@@ -18,7 +18,18 @@ from sandboxer.backends.scripted.disk import Disk, ScriptedVolumes
 
 # Everything that changes what the host holds.
 CHANGES = (
-    *("provision", "teardown", "stop", "resume", "freeze", "thaw", "take", "restore", "drop", "resize"),
+    *(
+        "provision",
+        "teardown_with_report",
+        "stop",
+        "resume",
+        "freeze",
+        "thaw",
+        "take",
+        "restore",
+        "drop",
+        "resize",
+    ),
     *("make_volume", "resize_volume", "take_volume", "restore_volume", "drop_volume", "set_mark"),
     *("give_away", "copy_kept", "fill_kept"),
 )
